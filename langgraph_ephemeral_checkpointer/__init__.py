@@ -1,1 +1,39 @@
-"""Retention for LangGraph checkpointers."""
+"""Retention for LangGraph checkpointers: delete expired threads and lose nothing else."""
+
+from __future__ import annotations
+
+from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+    UnsupportedCheckpointerError,
+)
+from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
+from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
+from langgraph_ephemeral_checkpointer.types import (
+    OnAfterDelete,
+    OnBeforeDelete,
+    OnSweepComplete,
+    PolicyResolver,
+)
+
+__all__ = [
+    "ColourError",
+    "KeepReason",
+    "OnAfterDelete",
+    "OnBeforeDelete",
+    "OnSweepComplete",
+    "PolicyOverride",
+    "PolicyResolver",
+    "RetentionError",
+    "StorageError",
+    "StorageUnavailableError",
+    "SweepResult",
+    "TTLPolicy",
+    "TTLSweeper",
+    "UnsupportedCheckpointerError",
+    "register_strategy",
+]

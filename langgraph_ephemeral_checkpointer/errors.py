@@ -25,3 +25,7 @@ class UnsupportedCheckpointerError(RetentionError):
 
 class ColourError(RetentionError):
     """An asynchronous thing was used from synchronous code; use asweep() instead of sweep()."""
+
+
+class ThreadMovedError(StorageError):
+    """A thread got new checkpoints while it was being deleted; the delete was rolled back."""

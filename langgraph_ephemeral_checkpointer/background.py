@@ -1,0 +1,82 @@
+"""The background task of a sweeper."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from langgraph_ephemeral_checkpointer.policy import positive_seconds
+
+logger = logging.getLogger(__name__)
+
+_JITTER = 0.1
+"""The share by which an interval is longer or shorter, so that replicas do not march in step."""
+
+
+class BackgroundLoop:
+    """Call something again and again in a task of the running event loop.
+
+    Args:
+        tick: What to call; its exceptions are logged and do not end the loop.
+        name: Of the task.
+    """
+
+    def __init__(self, tick: Callable[[], Awaitable[Any]], name: str) -> None:
+        self._tick = tick
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the task is there and not done."""
+        task = self._task
+        return task is not None and not task.done() and not task.get_loop().is_closed()
+
+    async def start(self, interval_seconds: float | timedelta) -> None:
+        """Start the task and return once it runs; the first tick comes at once.
+
+        Args:
+            interval_seconds: Pause between ticks, > 0.
+
+        Raises:
+            ValueError: The interval is not finite and > 0.
+            RuntimeError: Started already.
+        """
+        interval = positive_seconds("interval_seconds", interval_seconds)
+        if self.running:
+            raise RuntimeError("the sweeper is started already; call stop() first")
+        # No await up to here and until the task exists: a stop() sees all of it or nothing.
+        running, self._stop = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._run(interval, running, self._stop), name=self._name)
+        await running.wait()
+
+    async def stop(self) -> None:
+        """Let the tick in progress finish and end the task; does nothing when not started."""
+        if not self.running:
+            # Lets a start() that was made a task just before take its first step.
+            await asyncio.sleep(0)
+        task, stop = self._task, self._stop
+        if task is None or stop is None or not self.running:
+            return
+        stop.set()
+        await asyncio.wait({task})
+        if self._task is task:
+            self._task = None
+
+    async def _run(self, interval: float, running: asyncio.Event, stop: asyncio.Event) -> None:
+        running.set()
+        while not stop.is_set():
+            try:
+                await self._tick()
+            except Exception:
+                logger.exception("a sweep failed; the next one is tried in about %s s", interval)
+            pause = interval * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+            try:
+                await asyncio.wait_for(stop.wait(), pause)
+            except TimeoutError:
+                continue

@@ -1,0 +1,84 @@
+"""Time out of checkpoint ids, and ids out of times.
+
+LangGraph names a checkpoint by a UUID version 6, whose text sorts by time
+(https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-6). ``uuid.UUID.time`` reads
+the fields of version 1 on Python < 3.14, so the bits are taken apart here.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_GREGORIAN = 0x01B21DD213814000
+"""100-nanosecond ticks from 1582-10-15, where UUID time begins, to 1970-01-01."""
+_MAX_TICKS = (1 << 60) - 1
+_TICKS_PER_SECOND = 10_000_000
+
+# The variant is not checked: ids of the JavaScript client carry other variant bits,
+# and a cut-off id made here carries none.
+_UUID6 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def time_of_id(checkpoint_id: str) -> float | None:
+    """Read the time out of a checkpoint id.
+
+    Args:
+        checkpoint_id: Any string.
+
+    Returns:
+        Seconds since the Unix epoch (negative before 1970), or None where the id is not
+        the text of a UUID version 6 or 7.
+    """
+    checkpoint_id = checkpoint_id.lower()
+    if _UUID6.fullmatch(checkpoint_id):
+        bits = checkpoint_id.replace("-", "")
+        ticks = int(bits[:12] + bits[13:16], 16)
+        return (ticks - _GREGORIAN) / _TICKS_PER_SECOND
+    if _UUID7.fullmatch(checkpoint_id):
+        return int(checkpoint_id.replace("-", "")[:12], 16) / 1000
+    return None
+
+
+def is_uuid6(checkpoint_id: str) -> bool:
+    """Say whether an id is a lower-case UUID version 6, whose text sorts by time among its like."""
+    return _UUID6.fullmatch(checkpoint_id) is not None
+
+
+def first_id_at(seconds: float) -> str:
+    """Make the smallest UUID version 6 text of a moment, to compare ids with as text.
+
+    Args:
+        seconds: Seconds since the Unix epoch. Times that no id can hold give the
+            smallest or the greatest id there is.
+
+    Returns:
+        Every UUID version 6 from before ``seconds`` sorts below it, every later one not.
+    """
+    # Compared as a float first: an age of 1e300 seconds does not fit any integer clock.
+    ticks_wanted = seconds * _TICKS_PER_SECOND + _GREGORIAN
+    ticks = 0 if ticks_wanted <= 0 else min(int(ticks_wanted), _MAX_TICKS)
+    if ticks_wanted >= _MAX_TICKS:
+        ticks = _MAX_TICKS
+    digits = f"{ticks:015x}"
+    return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}-0000-000000000000"
+
+
+def time_of_ts(ts: object) -> float | None:
+    """Read a checkpoint's ``ts``.
+
+    Args:
+        ts: What the checkpoint holds under ``ts``; LangGraph writes ISO 8601 in UTC.
+
+    Returns:
+        Seconds since the Unix epoch, or None where it is no ISO 8601 time. A time without
+        a zone is taken as UTC.
+    """
+    if not isinstance(ts, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(ts)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

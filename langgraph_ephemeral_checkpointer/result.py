@@ -1,0 +1,60 @@
+"""SweepResult: what one sweep did."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class KeepReason(enum.StrEnum):
+    """Why a thread that a rule matched was not deleted."""
+
+    INTERRUPTED = "interrupted"
+    """It waits for a human answer, which is not idleness."""
+    AGE_UNKNOWN = "age_unknown"
+    """Neither its checkpoint ids nor their ``ts`` tell a time; ages are never guessed."""
+    VETOED = "vetoed"
+    """``on_before_delete`` returned False."""
+    CALLBACK_FAILED = "callback_failed"
+    """``on_before_delete`` raised."""
+    INVALID_POLICY = "invalid_policy"
+    """The resolver returned neither a TTLPolicy nor a PolicyOverride."""
+    WOKE_UP = "woke_up"
+    """It got a new checkpoint, or a question for a human, after it was found."""
+    BUSY = "busy"
+    """Another session holds a lock on it, for instance another sweeper."""
+    GONE = "gone"
+    """Somebody else deleted it after it was found."""
+    FAILED = "failed"
+    """The delete failed and was rolled back; ``errors`` has the message."""
+
+
+@dataclass
+class SweepResult:
+    """What one sweep did, or in a dry run would have done.
+
+    Every thread that a rule matched is in exactly one of ``deleted_thread_ids``,
+    ``kept`` and ``deferred_count``.
+
+    Attributes:
+        deleted_thread_ids: Threads deleted by this sweep and no other.
+        pruned_checkpoint_count: Checkpoint rows removed from threads that live on.
+        active_thread_count: Threads still alive after this sweep.
+        sweep_duration_seconds: Wall-clock seconds.
+        dry_run: Nothing was written.
+        lock_held_elsewhere: Skipped, because another instance was sweeping.
+        kept: Threads expired by a rule and yet kept, and why.
+        deferred_count: Expired threads left for the next sweep, by the limit or because
+            the storage went away.
+        errors: Messages by thread id. The key ``""`` stands for the sweep as a whole.
+    """
+
+    deleted_thread_ids: list[str] = field(default_factory=list)
+    pruned_checkpoint_count: int = 0
+    active_thread_count: int = 0
+    sweep_duration_seconds: float = 0.0
+    dry_run: bool = False
+    lock_held_elsewhere: bool = False
+    kept: dict[str, KeepReason] = field(default_factory=dict)
+    deferred_count: int = 0
+    errors: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,117 @@
+"""The steps of a sweep, and how each is carried out from a thread and from an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A call of the strategy: storage is read or written."""
+
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A call of something the user passed in."""
+
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def is_async_callable(call: Any) -> bool:
+    """Say whether calling it is known to give a coroutine."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
+        getattr(call, "__call__", None)  # noqa: B004 - the method is looked at, not for its presence
+    )
+
+
+class SyncSteps:
+    """Carry out steps on the calling thread."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+
+    def perform(self, step: Work | Ask) -> Any:
+        """Carry out one step.
+
+        Raises:
+            ColourError: A callback gave an awaitable.
+        """
+        if isinstance(step, Work):
+            return self.work(step)
+        answer = step.call(*step.args)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()  # else Python warns that it was never awaited
+            name = getattr(step.call, "__qualname__", repr(step.call))
+            raise ColourError(f"the callback {name} is asynchronous; use asweep() or start()")
+        return answer
+
+    def work(self, step: Work) -> Any:
+        """Carry out a call of the strategy, and the plan it may return."""
+        answer = step.call()
+        if inspect.isgenerator(answer):
+            return drive(answer, self._strategy.perform)
+        return answer
+
+
+class AsyncSteps:
+    """Carry out steps on the running event loop, what blocks in a thread.
+
+    A call of the strategy is never cancelled halfway: it is finished, what follows from
+    it is done, and the cancellation is raised where the next call would begin.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._cancelled = False
+
+    async def perform(self, step: Work | Ask) -> Any:
+        """Carry out one step.
+
+        Raises:
+            asyncio.CancelledError: The sweep was cancelled before this step.
+        """
+        if isinstance(step, Ask):
+            answer = step.call(*step.args)
+            return await answer if inspect.isawaitable(answer) else answer
+        self.raise_if_cancelled()
+        return await self._finish(self._work(step))
+
+    def raise_if_cancelled(self) -> None:
+        """Raise a cancellation that came while a call was being finished."""
+        if self._cancelled:
+            self._cancelled = False
+            raise asyncio.CancelledError
+
+    async def _work(self, step: Work) -> Any:
+        if self._strategy.blocks:
+            return await asyncio.to_thread(SyncSteps(self._strategy).work, step)
+        answer = step.call()
+        if inspect.isgenerator(answer):
+            return await adrive(answer, self._strategy.aperform)
+        if inspect.isawaitable(answer):
+            return await answer
+        await asyncio.sleep(0)  # a strategy in memory gives the loop a chance between its calls
+        return answer
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                self._cancelled = True
+        return task.result()

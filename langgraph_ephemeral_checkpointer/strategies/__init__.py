@@ -1,0 +1,61 @@
+"""How each kind of checkpointer is swept.
+
+The classes of optional backends are imported when they are first asked for, so this
+package works with whatever is installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
+from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
+from langgraph_ephemeral_checkpointer.strategies.registry import (
+    detect_strategy,
+    register_strategy,
+)
+
+if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.strategies.postgres import (
+        AsyncPostgresStrategy,
+        PostgresStrategy,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.sqlite import (
+        AsyncSqliteStrategy,
+        SqliteStrategy,
+    )
+
+_OPTIONAL = {
+    "SqliteStrategy": "sqlite",
+    "AsyncSqliteStrategy": "sqlite",
+    "PostgresStrategy": "postgres",
+    "AsyncPostgresStrategy": "postgres",
+}
+
+__all__ = [
+    "AsyncPostgresStrategy",
+    "AsyncSqliteStrategy",
+    "GenericStrategy",
+    "MemoryStrategy",
+    "Outcome",
+    "Page",
+    "PostgresStrategy",
+    "PruneOutcome",
+    "SqliteStrategy",
+    "Strategy",
+    "detect_strategy",
+    "register_strategy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OPTIONAL:
+        return getattr(import_module(f"{__name__}.{_OPTIONAL[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,168 @@
+"""What the sweeper needs of a storage: the abstract Strategy.
+
+A strategy answers questions and carries out deletes; it decides nothing. Its methods may
+be plain functions, coroutine functions, or plans (generators) whose steps ``perform`` or
+``aperform`` carry out: one text for savers that come in both colours. ``runs_sync`` and
+``runs_async`` say under which of ``sweep()`` and ``asweep()`` they can be called.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.result import KeepReason
+
+T = TypeVar("T")
+Maybe: TypeAlias = T | Awaitable[T] | Plan[Any, T]
+"""A value, or an awaitable or a plan that gives it."""
+
+Recheck: TypeAlias = Callable[[str, ThreadFacts | None], KeepReason | None]
+"""From a thread id and its facts as the deleting transaction reads them (None: gone) to why
+it must be kept after all, or None to delete it. Pure and quick: it runs inside transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a scan.
+
+    Attributes:
+        threads: Facts of the wanted threads of this page, perhaps of more.
+        seen: How many threads the page looked at.
+        next: Where the next page begins, for ``scan(after=)``; None after the last page.
+    """
+
+    threads: Sequence[ThreadFacts]
+    seen: int
+    next: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one thread in a delete.
+
+    Attributes:
+        kept: Why it is still there, or None if it was deleted.
+        error: What went wrong, where ``kept`` is FAILED.
+        rows: Rows removed, by table, where the strategy knows.
+    """
+
+    kept: KeepReason | None = None
+    error: str | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PruneOutcome:
+    """What became of one thread in a prune.
+
+    Attributes:
+        removed: Checkpoint rows removed.
+        left_whole: Why the thread was left as it is, or None.
+    """
+
+    removed: int = 0
+    left_whole: str | None = None
+
+
+class Strategy(ABC):
+    """How one kind of checkpointer is scanned, deleted from and pruned.
+
+    Args:
+        checkpointer: The saver; never closed by the strategy.
+    """
+
+    runs_sync: bool = True
+    """Whether the methods give plain values, so that ``sweep()`` works."""
+    runs_async: bool = True
+    """Whether ``asweep()`` works."""
+    blocks: bool = True
+    """Whether plain methods do I/O, so that ``asweep()`` calls them in a thread."""
+    can_prune: bool = False
+    """Whether ``max_checkpoints_per_thread`` is supported."""
+    can_coordinate: bool = False
+    """Whether :meth:`lock` and :meth:`unlock` keep other sweepers out."""
+
+    def __init__(self, checkpointer: Any) -> None:
+        self.checkpointer = checkpointer
+
+    @abstractmethod
+    def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
+        """Read the next page of threads.
+
+        Args:
+            wanted: Which threads to report; None for every thread.
+            after: None at first, then :attr:`Page.next` of the page before.
+            limit: About how many threads to look at.
+
+        Returns:
+            The page. Pages together cover every thread that exists during the whole scan,
+            once. Times come from ids and ``ts`` only; what cannot be known is None.
+        """
+
+    @abstractmethod
+    def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
+        """Say which of the threads wait for a human answer.
+
+        A task waits if it left ``__interrupt__`` and no output on the newest checkpoint of
+        the root namespace, where interrupts of subgraphs are mirrored.
+        """
+
+    @abstractmethod
+    def delete_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Delete threads whole, in one transaction.
+
+        Args:
+            thread_ids: Compared exactly.
+            recheck: Asked for each thread inside the transaction, with facts read there
+                (interrupts included); None to delete without looking again.
+
+        Returns:
+            The outcome of each thread.
+
+        Raises:
+            Exception: Nothing of any of the threads was deleted. The sweeper then tries
+                each thread alone, unless it is a ``StorageUnavailableError``. A strategy
+                without transactions reports a failing thread in its outcome instead.
+            ThreadMovedError: A thread changed while it was being deleted.
+        """
+
+    def prune_threads(
+        self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
+    ) -> Maybe[Mapping[str, PruneOutcome]]:
+        """Trim threads to their newest ``keep`` root checkpoints and what those need.
+
+        Args:
+            thread_ids: Compared exactly.
+            keep: At least 1.
+            dry_run: Only say what would be removed.
+
+        Returns:
+            The outcome of each thread.
+
+        Raises:
+            Exception: Nothing was removed of any of the threads.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot prune")
+
+    def perform(self, step: Any) -> Any:
+        """Carry out one step of a plan that a method returned, under ``sweep()``."""
+        raise NotImplementedError(f"{type(self).__name__} has no plans to perform {step!r} of")
+
+    async def aperform(self, step: Any) -> Any:
+        """Carry out one step of a plan that a method returned, under ``asweep()``."""
+        raise NotImplementedError(f"{type(self).__name__} has no plans to perform {step!r} of")
+
+    def lock(self) -> Maybe[bool]:
+        """Keep other sweepers of the same tables out; False if one is at work already."""
+        return True
+
+    def unlock(self) -> Maybe[None]:
+        """Let other sweepers in again; called exactly once after each successful lock."""
+        return None

@@ -1,0 +1,131 @@
+"""InMemorySaver: plain dictionaries, swept in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
+from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last, time_of_checkpoint
+
+
+class MemoryStrategy(Strategy):
+    """Sweep an ``InMemorySaver``.
+
+    The saver has no lock. Every look at a dictionary is a copy made by one C call, so a
+    graph in another thread cannot change it under an iteration. A thread is taken out by
+    one ``pop``, and put back if what came out is not what was judged. Under ``asweep()``
+    the steps run on the event loop, where no coroutine comes between.
+
+    Threads saved under an int or a UUID mean the text of it: the keys ``5`` and ``"5"``
+    are one thread.
+    """
+
+    blocks = False
+
+    def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Page:
+        """Read the next page; the cursor holds the ids that the first page found."""
+        ids, start = after or (list(self._keys_by_text()), 0)
+        page = ids[start : start + limit]
+        keys = self._keys_by_text(page)
+        found = [facts for text in page if (facts := self._facts(text, keys.get(text, ())))]
+        end = start + limit
+        return Page(
+            [facts for facts in found if wanted is None or wanted.matches(facts)],
+            len(found),
+            (ids, end) if end < len(ids) else None,
+        )
+
+    def find_interrupted(self, thread_ids: Sequence[str]) -> set[str]:
+        """Look at the writes of each thread's newest root checkpoint."""
+        keys = self._keys_by_text(thread_ids)
+        return {text for text in thread_ids if self._waits(keys.get(text, ()))}
+
+    def delete_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Mapping[str, Outcome]:
+        """Delete threads; see the class for what makes it whole."""
+        saver = self.checkpointer
+        outcomes: dict[str, Outcome] = {}
+        gone: set[Any] = set()
+        keys = self._keys_by_text(thread_ids)
+        for text in thread_ids:
+            facts = self._facts(text, keys.get(text, ()), interrupts=True)
+            why_kept = recheck(text, facts) if recheck else None
+            if why_kept is None:
+                judged = facts.checkpoint_count if facts and recheck else None
+                why_kept = self._take_out(keys.get(text, ()), judged)
+            if why_kept is None:
+                gone.update(keys[text])
+            outcomes[text] = Outcome(why_kept)
+        # One pass for the whole batch: the keys of blobs and writes cannot be looked up by thread.
+        for table in (saver.writes, saver.blobs):
+            for entry in [entry for entry in list(table) if entry[0] in gone]:
+                table.pop(entry, None)
+        return outcomes
+
+    def _take_out(self, keys: Sequence[Any], judged: int | None) -> KeepReason | None:
+        storage = self.checkpointer.storage
+        popped = {key: storage.pop(key) for key in keys if key in storage}
+        if not popped:
+            return KeepReason.GONE
+        count = sum(len(rows) for thread in popped.values() for rows in list(thread.values()))
+        if judged is None or count == judged:
+            return None
+        for key, thread in popped.items():
+            for namespace, rows in thread.items():
+                storage[key][namespace].update(rows)
+        return KeepReason.WOKE_UP
+
+    def _keys_by_text(self, texts: Sequence[str] | None = None) -> dict[str, tuple[Any, ...]]:
+        """Map thread ids as text to the keys they are stored under."""
+        storage = self.checkpointer.storage
+        if texts is not None and all(type(key) is str for key in list(storage)):
+            return {text: (text,) for text in texts if text in storage}
+        found: dict[str, tuple[Any, ...]] = {}
+        for key in list(storage):
+            found[str(key)] = (*found.get(str(key), ()), key)
+        return found
+
+    def _checkpoints(self, keys: Sequence[Any]) -> list[tuple[str, str, tuple[Any, ...], Any]]:
+        storage = self.checkpointer.storage
+        return [
+            (namespace, checkpoint_id, row, key)
+            for key in keys
+            for namespace, rows in list(storage.get(key, {}).items())
+            for checkpoint_id, row in list(rows.items())
+        ]
+
+    def _facts(
+        self, text: str, keys: Sequence[Any], *, interrupts: bool = False
+    ) -> ThreadFacts | None:
+        rows = self._checkpoints(keys)
+        if not rows:  # reading an unknown thread leaves an empty key behind
+            return None
+        born_at, newest_at = first_and_last(
+            [time_of_checkpoint(checkpoint_id, *row[0]) for _, checkpoint_id, row, _ in rows]
+        )
+        return ThreadFacts(
+            thread_id=text,
+            newest_at=newest_at,
+            born_at=born_at,
+            checkpoint_count=len(rows),
+            root_checkpoint_count=sum(namespace == "" for namespace, *_ in rows),
+            interrupted=self._waits(keys) if interrupts else None,
+        )
+
+    def _waits(self, keys: Sequence[Any]) -> bool:
+        saver = self.checkpointer
+        roots = [
+            (checkpoint_id, key)
+            for key in keys
+            for checkpoint_id in list(saver.storage.get(key, {}).get("", {}))
+        ]
+        if not roots:
+            return False
+        head, key = max(roots, key=lambda root: root[0])
+        writes = list(saver.writes.get((key, "", head), {}).values())
+        return waits_for_human((task_id, channel) for task_id, channel, *_ in writes)

@@ -1,0 +1,337 @@
+"""PostgresSaver and AsyncPostgresSaver: one text of statements, two ways to run them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow, tuple_row
+
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.errors import (
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+    ThreadMovedError,
+)
+from langgraph_ephemeral_checkpointer.expiry import Wanted
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Maybe,
+    Outcome,
+    Page,
+    Recheck,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.sql import (
+    LIKE_UUID6,
+    Cutoffs,
+    ThreadRow,
+    facts_of,
+    is_odd,
+    times_by_thread,
+    waiting_threads,
+)
+
+T = TypeVar("T")
+SqlPlan = Plan[Statement, T]
+
+# Shorter than deadlock_timeout (1 s by default): a batch gives way before the server would
+# have to choose a victim, which might be the graph.
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"
+
+_AGGREGATES = f"""
+    SELECT thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
+           count(*) AS checkpoints,
+           count(*) FILTER (WHERE checkpoint_ns = '') AS roots,
+           count(*) FILTER (WHERE checkpoint_id NOT LIKE '{LIKE_UUID6}') AS odd_ids
+    FROM checkpoints
+"""
+
+# A page follows the primary key, so it costs what it looks at, wherever it begins. Only
+# the threads that matter are sent; the last row tells where the page ends.
+_PAGE = f"""
+    WITH page AS MATERIALIZED (
+        {_AGGREGATES}
+        WHERE %(after)s::text IS NULL OR thread_id > %(after)s
+        GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
+    )
+    SELECT * FROM page
+    WHERE %(all)s OR odd_ids > 0
+       OR last_id < %(newest_before)s OR first_id < %(born_before)s
+       OR roots > %(more_than)s
+    UNION ALL
+    SELECT max(thread_id), NULL, NULL, count(*), NULL, NULL FROM page
+"""
+
+_ROWS_OF = f"{_AGGREGATES} WHERE thread_id = ANY(%s) GROUP BY thread_id"
+
+# A checkpoint whose id holds its time is not read further.
+_ODD_ROWS_OF = f"""
+    SELECT thread_id, checkpoint_id,
+           CASE WHEN checkpoint_id NOT LIKE '{LIKE_UUID6}' THEN checkpoint ->> 'ts' END
+    FROM checkpoints WHERE thread_id = ANY(%s)
+"""
+
+# LATERAL with LIMIT or OFFSET keeps to look-ups by key: a join is planned from estimates
+# that are worst for the few huge threads.
+_HEAD_WRITES_OF = """
+    SELECT wanted.thread_id, writes.task_id, writes.channel
+    FROM unnest(%s::text[]) AS wanted (thread_id)
+    CROSS JOIN LATERAL (
+        SELECT checkpoint_id FROM checkpoints
+        WHERE thread_id = wanted.thread_id AND checkpoint_ns = ''
+        ORDER BY checkpoint_id DESC LIMIT 1
+    ) AS head
+    CROSS JOIN LATERAL (
+        SELECT task_id, channel FROM checkpoint_writes
+        WHERE thread_id = wanted.thread_id AND checkpoint_ns = ''
+          AND checkpoint_id = head.checkpoint_id
+        OFFSET 0
+    ) AS writes
+"""
+
+# Sweepers meet at a thread's first row by key, which no save ever touches: new rows sort
+# behind it. Whoever gets the lock owns the thread, the others pass it by.
+_OWN = """
+    SELECT c.thread_id
+    FROM unnest(%s::text[]) AS wanted (thread_id)
+    CROSS JOIN LATERAL (
+        SELECT checkpoint_ns, checkpoint_id FROM checkpoints
+        WHERE thread_id = wanted.thread_id
+        ORDER BY checkpoint_ns, checkpoint_id LIMIT 1
+    ) AS first
+    JOIN checkpoints AS c
+      ON c.thread_id = wanted.thread_id AND c.checkpoint_ns = first.checkpoint_ns
+     AND c.checkpoint_id = first.checkpoint_id
+    FOR UPDATE OF c SKIP LOCKED
+"""
+
+_DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread_id = ANY(%s)"
+_DELETE_REST = (
+    "DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%s)",
+    "DELETE FROM checkpoint_writes WHERE thread_id = ANY(%s)",
+)
+
+_STILL_THERE = """
+    SELECT wanted.thread_id
+    FROM unnest(%s::text[]) AS wanted (thread_id)
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM checkpoints WHERE thread_id = wanted.thread_id LIMIT 1
+    ) AS found
+"""
+
+
+def _odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
+    if not (odd := [row.thread_id for row in rows if is_odd(row)]):
+        return {}
+    found = yield Statement(_ODD_ROWS_OF, (odd,))
+    return times_by_thread(
+        (thread_id, time if (time := time_of_id(checkpoint_id)) is not None else time_of_ts(ts))
+        for thread_id, checkpoint_id, ts in found
+    )
+
+
+def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
+    cutoffs = Cutoffs(None, None, None) if wanted is None else Cutoffs.of(wanted)
+    *page, (last, _, _, seen, _, _) = yield Statement(
+        _PAGE,
+        {
+            "after": after,
+            "limit": limit,
+            "all": wanted is None,
+            "newest_before": cutoffs.newest_before,
+            "born_before": cutoffs.born_before,
+            "more_than": cutoffs.more_checkpoints_than,
+        },
+    )
+    rows = [ThreadRow(*row) for row in page]
+    odd = yield from _odd_times(rows)
+    return Page([facts_of(row, odd) for row in rows], seen, last if seen == limit else None)
+
+
+def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
+    return waiting_threads((yield Statement(_HEAD_WRITES_OF, (list(ids),))))
+
+
+def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Outcome]]:
+    """Delete threads in a READ COMMITTED transaction.
+
+    Each statement sees what was committed before it, so a checkpoint that is saved while
+    the transaction runs is noticed: either the delete takes a row that the recheck did
+    not count, or a row is there after it. Both roll everything back.
+    """
+    yield Statement(_LOCK_TIMEOUT)
+    owned = {row[0] for row in (yield Statement(_OWN, (list(ids),)))}
+    rows = {row[0]: ThreadRow(*row) for row in (yield Statement(_ROWS_OF, (list(ids),)))}
+    outcomes = {
+        thread_id: Outcome(KeepReason.BUSY if thread_id in rows else KeepReason.GONE)
+        for thread_id in ids
+        if thread_id not in owned or thread_id not in rows
+    }
+    mine = [rows[thread_id] for thread_id in ids if thread_id not in outcomes]
+    if recheck is not None and mine:
+        odd = yield from _odd_times(mine)
+        waiting = yield from _find_interrupted([row.thread_id for row in mine])
+        for row in mine:
+            facts = facts_of(row, odd, row.thread_id in waiting)
+            outcomes[row.thread_id] = Outcome(recheck(row.thread_id, facts))
+    else:
+        outcomes.update((row.thread_id, Outcome()) for row in mine)
+    doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
+    if not doomed:
+        return outcomes
+    removed = yield Statement(_DELETE_CHECKPOINTS, (doomed,), fetch=False)
+    for sql in _DELETE_REST:
+        yield Statement(sql, (doomed,), fetch=False)
+    if recheck is not None and (
+        removed != sum(rows[thread_id].checkpoints for thread_id in doomed)
+        or (yield Statement(_STILL_THERE, (doomed,)))
+    ):
+        raise ThreadMovedError
+    return outcomes
+
+
+class _PostgresBase(Strategy):
+    """What both colours do; each runs plans on its own kind of connection."""
+
+    def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
+        """Read the next page of threads; the cursor is the last thread id."""
+        return self._transact(_scan(wanted, after, limit))
+
+    def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
+        """Look at the writes of each thread's newest root checkpoint."""
+        return self._transact(_find_interrupted(thread_ids))
+
+    def delete_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Delete threads in one short transaction that waits for no lock for long."""
+        return self._transact(_delete(thread_ids, recheck))
+
+    def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+        raise NotImplementedError
+
+
+class PostgresStrategy(_PostgresBase):
+    """Sweep a ``PostgresSaver`` on a connection, a pipeline or a pool."""
+
+    def _transact(self, plan: SqlPlan[T]) -> T:
+        with _errors_mapped(), self._transaction() as cursor:
+
+            def perform(step: Statement) -> Any:
+                cursor.execute(step.sql, step.params, prepare=False)
+                if step.fetch:
+                    return cursor.fetchall()
+                if self.checkpointer.pipe:  # the row count comes with the next sync
+                    self.checkpointer.pipe.sync()
+                return cursor.rowcount
+
+            return drive(plan, perform)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor[TupleRow]]:
+        with (
+            self._connection() as connection,
+            connection.transaction(),
+            connection.cursor(row_factory=tuple_row) as cursor,
+        ):
+            yield cursor
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        saver = self.checkpointer
+        if not isinstance(saver.conn, Connection):
+            # The saver's lock is not needed: a pool gives nobody the same connection twice.
+            with saver.conn.connection() as connection:
+                yield connection
+            return
+        with saver.lock:
+            if saver.pipe:
+                saver.pipe.sync()
+            _refuse_open_transaction(saver.conn)
+            yield saver.conn
+
+
+class AsyncPostgresStrategy(_PostgresBase):
+    """Sweep an ``AsyncPostgresSaver`` on a connection, a pipeline or a pool."""
+
+    runs_sync = False
+    blocks = False
+
+    async def _transact(self, plan: SqlPlan[T]) -> T:
+        with _errors_mapped():
+            async with self._transaction() as cursor:
+
+                async def perform(step: Statement) -> Any:
+                    await cursor.execute(step.sql, step.params, prepare=False)
+                    if step.fetch:
+                        return await cursor.fetchall()
+                    if self.checkpointer.pipe:  # the row count comes with the next sync
+                        await self.checkpointer.pipe.sync()
+                    return cursor.rowcount
+
+                return await adrive(plan, perform)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncCursor[TupleRow]]:
+        async with (
+            self._connection() as connection,
+            connection.transaction(),
+            connection.cursor(row_factory=tuple_row) as cursor,
+        ):
+            yield cursor
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        saver = self.checkpointer
+        if not isinstance(saver.conn, AsyncConnection):
+            async with saver.conn.connection() as connection:
+                yield connection
+            return
+        async with saver.lock:
+            if saver.pipe:
+                await saver.pipe.sync()
+            _refuse_open_transaction(saver.conn)
+            yield saver.conn
+
+
+def _refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        raise StorageUnavailableError(
+            "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
+            "would not be committed; open the saver's connection with autocommit=True, or give the "
+            "saver a pool"
+        )
+
+
+_AWAY = ("08", "53", "57P")
+"""SQLSTATE classes of a server that is unreachable, full or going down
+(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+
+@contextmanager
+def _errors_mapped() -> Iterator[None]:
+    """Turn the driver's errors into ours, telling a bad thread from a server that is away."""
+    try:
+        yield
+    except RetentionError:
+        raise
+    except psycopg.errors.UndefinedTable as error:
+        raise StorageUnavailableError(
+            "the database has no checkpoint tables where the search path looks; call setup() of "
+            "the saver once"
+        ) from error
+    except psycopg.Error as error:
+        # A lost connection and a pool that times out carry no SQLSTATE.
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if (lost and error.sqlstate is None) or (error.sqlstate or "").startswith(_AWAY):
+            raise StorageUnavailableError(
+                f"Postgres cannot be used now ({error}); the next sweep tries again"
+            ) from error
+        raise StorageError(f"Postgres refused a statement: {error}") from error

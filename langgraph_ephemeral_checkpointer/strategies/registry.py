@@ -1,0 +1,103 @@
+"""Which strategy sweeps which saver."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_ephemeral_checkpointer.errors import UnsupportedCheckpointerError
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+
+_HERE = "langgraph_ephemeral_checkpointer.strategies"
+
+# By name, so that a backend that is not installed is never imported: a saver of that
+# type cannot exist then.
+_BUILT_IN = {
+    "langgraph.checkpoint.memory.InMemorySaver": f"{_HERE}.memory:MemoryStrategy",
+    "langgraph.checkpoint.sqlite.SqliteSaver": f"{_HERE}.sqlite:SqliteStrategy",
+    "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": f"{_HERE}.sqlite:AsyncSqliteStrategy",
+    "langgraph.checkpoint.postgres.PostgresSaver": f"{_HERE}.postgres:PostgresStrategy",
+    "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": (
+        f"{_HERE}.postgres:AsyncPostgresStrategy"
+    ),
+}
+_REFUSED = {
+    f"langgraph.checkpoint.postgres.shallow.{name}": name
+    for name in ("ShallowPostgresSaver", "AsyncShallowPostgresSaver")
+}
+_registered: dict[type, type[Strategy]] = {}
+
+
+def register_strategy(saver_class: type, strategy_class: type[Strategy]) -> None:
+    """Have every sweeper use a strategy for a class of savers and its subclasses.
+
+    Args:
+        saver_class: The saver's class. The nearest registered class in the saver's method
+            resolution order counts, and a registration beats a built-in of the same class.
+        strategy_class: A subclass of Strategy, built with the saver as its only argument.
+
+    Raises:
+        TypeError: One of them is no class of the right kind.
+    """
+    if not (isinstance(saver_class, type) and issubclass(saver_class, BaseCheckpointSaver)):
+        raise TypeError(f"saver_class must be a BaseCheckpointSaver class, not {saver_class!r}")
+    if not (isinstance(strategy_class, type) and issubclass(strategy_class, Strategy)):
+        raise TypeError(f"strategy_class must be a Strategy class, not {strategy_class!r}")
+    _registered[saver_class] = strategy_class
+
+
+def check_saver(candidate: Any) -> None:
+    """Refuse what is not a saver, and say what to pass instead.
+
+    Raises:
+        TypeError: With the remedy in its message.
+    """
+    if isinstance(candidate, BaseCheckpointSaver):
+        return
+    name = getattr(candidate, "__name__", None) or type(candidate).__name__
+    if isinstance(candidate, type):
+        hint = f"pass an instance, not the class {name}"
+    elif hasattr(candidate, "__enter__") or hasattr(candidate, "__aenter__"):
+        hint = (
+            f"a context manager ({name}) was given; from_conn_string() returns one: enter it "
+            "with 'with ... as saver:' ('async with' for asynchronous savers) and pass saver"
+        )
+    elif isinstance(getattr(candidate, "checkpointer", None), BaseCheckpointSaver):
+        hint = f"pass the checkpointer of the {name}, i.e. its .checkpointer"
+    else:
+        hint = f"pass the saver itself, for instance an InMemorySaver, not {name}"
+    raise TypeError(f"checkpointer must be a BaseCheckpointSaver: {hint}")
+
+
+def detect_strategy(saver: BaseCheckpointSaver[Any]) -> Strategy:
+    """Choose the strategy for a saver by its type, subclasses included.
+
+    Args:
+        saver: Any saver. A wrapper of this package is looked through.
+
+    Returns:
+        A strategy on the saver, or on what it wraps.
+
+    Raises:
+        UnsupportedCheckpointerError: A saver whose layout cannot be swept.
+    """
+    while isinstance(inner := getattr(saver, "__retained__", None), BaseCheckpointSaver):
+        saver = inner
+    for ancestor in type(saver).__mro__:
+        if ancestor in _registered:
+            return _registered[ancestor](saver)
+        name = f"{ancestor.__module__}.{ancestor.__qualname__}"
+        if name in _REFUSED:
+            raise UnsupportedCheckpointerError(
+                f"{_REFUSED[name]} keeps one checkpoint a thread in tables of another layout and "
+                "cannot be swept; use PostgresSaver or AsyncPostgresSaver"
+            )
+        if name in _BUILT_IN:
+            module, _, attribute = _BUILT_IN[name].partition(":")
+            found: type[Strategy] = getattr(import_module(module), attribute)
+            return found(saver)
+    from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
+
+    return GenericStrategy(saver)

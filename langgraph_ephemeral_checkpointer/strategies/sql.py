@@ -1,0 +1,116 @@
+"""What the SQL backends share: from aggregated rows to facts. Pure.
+
+A page is one row a thread: the smallest and the greatest checkpoint id, counts, and how
+many ids do not look like a UUID version 6. For a thread with none of those, text order
+is time order and the two ids tell both times. The others are looked at row by row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from langgraph_ephemeral_checkpointer.checkpoint_ids import (
+    first_id_at,
+    is_uuid6,
+    time_of_id,
+)
+from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last
+
+LIKE_UUID6 = "________-____-6___-____-____________"
+"""The form of a UUID version 6, for LIKE: cheap enough to run on every row of a scan."""
+
+
+class ThreadRow(NamedTuple):
+    """One thread as a scan aggregates it.
+
+    ``born_id`` is the id of the first checkpoint the thread ever had where pruning left a
+    note of it, else None.
+    """
+
+    thread_id: str
+    first_id: str
+    last_id: str
+    checkpoints: int
+    roots: int
+    odd_ids: int
+    born_id: str | None = None
+
+
+def is_odd(row: ThreadRow) -> bool:
+    """Say whether a thread's two ids do not tell its times."""
+    return bool(row.odd_ids) or not (is_uuid6(row.first_id) and is_uuid6(row.last_id))
+
+
+def times_by_thread(
+    rows: Iterable[tuple[str, float | None]],
+) -> dict[str, list[float | None]]:
+    """Group the times of single checkpoints by thread."""
+    times: dict[str, list[float | None]] = defaultdict(list)
+    for thread_id, time in rows:
+        times[thread_id].append(time)
+    return times
+
+
+def facts_of(
+    row: ThreadRow, odd_times: Mapping[str, list[float | None]], interrupted: bool | None = None
+) -> ThreadFacts:
+    """Make the facts of one thread.
+
+    Args:
+        row: The aggregated row.
+        odd_times: The time of each checkpoint of the odd threads.
+        interrupted: Whether it waits for a human answer, where that was read.
+    """
+    if is_odd(row):
+        born_at, newest_at = first_and_last(odd_times.get(row.thread_id, [None]))
+    else:
+        born_at, newest_at = time_of_id(row.first_id), time_of_id(row.last_id)
+    noted = time_of_id(row.born_id) if row.born_id else None
+    if noted is not None and born_at is not None:
+        born_at = min(noted, born_at)
+    return ThreadFacts(row.thread_id, newest_at, born_at, row.checkpoints, row.roots, interrupted)
+
+
+class Cutoffs(NamedTuple):
+    """A :class:`Wanted` in the terms of a table: ids to compare as text."""
+
+    newest_before: str | None
+    born_before: str | None
+    more_checkpoints_than: int | None
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> Cutoffs:
+        """Translate times to ids."""
+        return cls(
+            None if wanted.newest_before is None else first_id_at(wanted.newest_before),
+            None if wanted.born_before is None else first_id_at(wanted.born_before),
+            wanted.more_checkpoints_than,
+        )
+
+    def matches(self, row: ThreadRow) -> bool:
+        """Say whether a row is worth turning into facts; odd ones always are."""
+        return (
+            row.odd_ids > 0
+            or (self.newest_before is not None and row.last_id < self.newest_before)
+            or (
+                self.born_before is not None
+                and min(row.first_id, row.born_id or row.first_id) < self.born_before
+            )
+            or (self.more_checkpoints_than is not None and row.roots > self.more_checkpoints_than)
+        )
+
+
+def waiting_threads(writes: Iterable[Sequence[Any]]) -> set[str]:
+    """Give the threads that wait for a human answer.
+
+    Args:
+        writes: Thread id, task id and channel of each write on each thread's head.
+    """
+    by_thread: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for thread_id, task_id, channel in writes:
+        by_thread[thread_id].append((task_id, channel))
+    return {thread_id for thread_id, found in by_thread.items() if waits_for_human(found)}

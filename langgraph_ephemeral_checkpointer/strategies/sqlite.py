@@ -1,0 +1,287 @@
+"""SqliteSaver and AsyncSqliteSaver: one text of statements, two ways to run them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+from langgraph_ephemeral_checkpointer.errors import (
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+)
+from langgraph_ephemeral_checkpointer.expiry import Wanted
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Maybe,
+    Outcome,
+    Page,
+    Recheck,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.payload import time_of_checkpoint
+from langgraph_ephemeral_checkpointer.strategies.sql import (
+    LIKE_UUID6,
+    Cutoffs,
+    ThreadRow,
+    facts_of,
+    is_odd,
+    times_by_thread,
+    waiting_threads,
+)
+
+T = TypeVar("T")
+SqlPlan = Plan[Statement, T]
+
+# SQLite takes at most so many "?" in one statement: 999 on old builds, and a connection may
+# be set lower. (json_each would need only one, but cuts an id at a NUL.)
+_VARIABLES = 100
+
+_TABLES = ("checkpoints", "writes")
+
+_HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'checkpoints'"
+
+_AGGREGATES = f"""
+    SELECT thread_id, min(checkpoint_id), max(checkpoint_id), count(*),
+           sum(checkpoint_ns = ''), sum(checkpoint_id NOT LIKE '{LIKE_UUID6}')
+    FROM checkpoints
+"""
+
+# A page follows the primary key, so it costs what it returns, wherever it begins.
+_PAGE = f"{_AGGREGATES} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT ?"
+_FIRST_PAGE = f"{_AGGREGATES} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
+
+_ROWS_OF = f"{_AGGREGATES} WHERE thread_id IN ({{ids}}) GROUP BY thread_id"
+
+# A checkpoint whose id may hold its time is not read further.
+_ODD_ROWS_OF = f"""
+    SELECT thread_id, checkpoint_id, type,
+           CASE WHEN checkpoint_id NOT LIKE '{LIKE_UUID6}' THEN checkpoint END
+    FROM checkpoints WHERE thread_id IN ({{ids}})
+"""
+
+_HEAD_WRITES_OF = """
+    SELECT w.thread_id, w.task_id, w.channel
+    FROM (
+        SELECT thread_id, max(checkpoint_id) AS checkpoint_id
+        FROM checkpoints WHERE checkpoint_ns = '' AND thread_id IN ({ids}) GROUP BY thread_id
+    ) AS head
+    CROSS JOIN writes AS w
+    WHERE w.thread_id = head.thread_id AND w.checkpoint_ns = ''
+      AND w.checkpoint_id = head.checkpoint_id
+"""
+
+_DELETE = "DELETE FROM {table} WHERE thread_id IN ({ids})"
+
+
+def _by_ids(sql: str, ids: Iterable[str], **names: str) -> Iterator[Statement]:
+    """Make the statements that run ``sql`` over all ids, each within the variable limit."""
+    rest = iter(ids)
+    while chunk := tuple(islice(rest, _VARIABLES)):
+        marks = ", ".join("?" * len(chunk))
+        yield Statement(sql.format(ids=marks, **names), chunk)
+
+
+def _select(sql: str, ids: Iterable[str]) -> SqlPlan[list[tuple[Any, ...]]]:
+    rows = []
+    for statement in _by_ids(sql, ids):
+        rows += yield statement
+    return rows
+
+
+def _odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
+    found = yield from _select(_ODD_ROWS_OF, [row.thread_id for row in rows if is_odd(row)])
+    return times_by_thread((thread_id, time_of_checkpoint(*rest)) for thread_id, *rest in found)
+
+
+def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
+    if (yield Statement(_HAS_TABLES))[0][0] == 0:
+        return Page((), 0)  # never set up: the saver makes its tables at first use
+    page = yield (
+        Statement(_FIRST_PAGE, (limit,)) if after is None else Statement(_PAGE, (after, limit))
+    )
+    rows = [ThreadRow(*row) for row in page]
+    cutoffs = None if wanted is None else Cutoffs.of(wanted)
+    matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
+    odd = yield from _odd_times(matching)
+    return Page(
+        [facts_of(row, odd) for row in matching],
+        len(rows),
+        rows[-1].thread_id if len(rows) == limit else None,
+    )
+
+
+def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
+    return waiting_threads((yield from _select(_HEAD_WRITES_OF, ids)))
+
+
+def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Outcome]]:
+    rows = {row[0]: ThreadRow(*row) for row in (yield from _select(_ROWS_OF, ids))}
+    outcomes = {thread_id: Outcome(KeepReason.GONE) for thread_id in ids}
+    if recheck is not None:
+        odd = yield from _odd_times(list(rows.values()))
+        waiting = yield from _find_interrupted(list(rows))
+        for thread_id in ids:
+            row = rows.get(thread_id)
+            facts = row and facts_of(row, odd, thread_id in waiting)
+            outcomes[thread_id] = Outcome(recheck(thread_id, facts))
+    else:
+        outcomes.update(dict.fromkeys(rows, Outcome()))
+    doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
+    for table in _TABLES:
+        for statement in _by_ids(_DELETE, doomed, table=table):
+            yield Statement(statement.sql, statement.params, fetch=False)
+    return outcomes
+
+
+class _SqliteBase(Strategy):
+    """What both colours do; each runs plans on its own kind of connection."""
+
+    def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
+        """Read the next page of threads; the cursor is the last thread id."""
+        return self._read(_scan(wanted, after, limit))
+
+    def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
+        """Look at the writes of each thread's newest root checkpoint."""
+        return self._read(_find_interrupted(thread_ids))
+
+    def delete_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Delete threads in one immediate transaction, which no other writer can enter."""
+        return self._write(_delete(thread_ids, recheck))
+
+    def _read(self, plan: SqlPlan[T]) -> Maybe[T]:
+        raise NotImplementedError
+
+    def _write(self, plan: SqlPlan[T]) -> Maybe[T]:
+        raise NotImplementedError
+
+
+class SqliteStrategy(_SqliteBase):
+    """Sweep a ``SqliteSaver``, on its connection and under its lock."""
+
+    runs_async = True  # in a thread
+
+    def _read(self, plan: SqlPlan[T]) -> T:
+        with _errors_mapped(), self.checkpointer.lock:
+            return self._run(plan)
+
+    def _write(self, plan: SqlPlan[T]) -> T:
+        connection = self.checkpointer.conn
+        # Not the saver's cursor(): that commits also when its body raises.
+        with _errors_mapped(), self.checkpointer.lock:
+            _refuse_open_transaction(connection.in_transaction)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                result = self._run(plan)
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
+            return result
+
+    def _run(self, plan: SqlPlan[T]) -> T:
+        cursor = self.checkpointer.conn.cursor()
+        cursor.row_factory = None
+
+        def perform(step: Statement) -> Any:
+            cursor.execute(step.sql, step.params)
+            return cursor.fetchall() if step.fetch else cursor.rowcount
+
+        try:
+            return drive(plan, perform)
+        finally:
+            cursor.close()
+
+
+class AsyncSqliteStrategy(_SqliteBase):
+    """Sweep an ``AsyncSqliteSaver``, on its connection and under its lock."""
+
+    runs_sync = False
+    blocks = False
+
+    async def _read(self, plan: SqlPlan[T]) -> T:
+        await self._connect()
+        with _errors_mapped():
+            async with self.checkpointer.lock:
+                return await self._run(plan)
+
+    async def _write(self, plan: SqlPlan[T]) -> T:
+        await self._connect()
+        connection = self.checkpointer.conn
+        with _errors_mapped():
+            async with self.checkpointer.lock:
+                _refuse_open_transaction(connection.in_transaction)
+                try:
+                    await connection.execute("BEGIN IMMEDIATE")
+                    result = await self._run(plan)
+                    await connection.commit()
+                except BaseException:
+                    await connection.rollback()
+                    raise
+                return result
+
+    async def _connect(self) -> None:
+        try:
+            _ = self.checkpointer.conn.total_changes
+        except ValueError:  # a connection that nobody has awaited yet
+            await self.checkpointer.setup()
+
+    async def _run(self, plan: SqlPlan[T]) -> T:
+        async with self.checkpointer.conn.cursor() as cursor:
+            cursor.row_factory = None
+
+            async def perform(step: Statement) -> Any:
+                await cursor.execute(step.sql, step.params)
+                return list(await cursor.fetchall()) if step.fetch else cursor.rowcount
+
+            return await adrive(plan, perform)
+
+
+def _refuse_open_transaction(is_open: bool) -> None:
+    if is_open:
+        raise StorageUnavailableError(
+            "the SQLite connection has a transaction open that is not the sweeper's; commit it, "
+            "or give the saver a connection of its own (in the default autocommit mode)"
+        )
+
+
+_UNAVAILABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+
+
+@contextmanager
+def _errors_mapped() -> Iterator[None]:
+    """Turn the driver's errors into ours, telling a bad thread from a bad database."""
+    try:
+        yield
+    except RetentionError:
+        raise
+    except sqlite3.ProgrammingError as error:  # closed, or used from another thread
+        raise StorageUnavailableError(
+            f"the SQLite connection cannot be used ({error}); for asweep() open it with "
+            "check_same_thread=False"
+        ) from error
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        # The low byte is the primary code, the rest says more.
+        if code is not None and code & 0xFF in _UNAVAILABLE:
+            raise StorageUnavailableError(
+                f"the SQLite database cannot be used now ({error}); the next sweep tries again"
+            ) from error
+        raise StorageError(f"SQLite refused a statement: {error}") from error

@@ -1,0 +1,418 @@
+"""One sweep, as a plan: find, verify, delete, prune, report.
+
+The plan yields :class:`Work` for the storage and :class:`Ask` for the user's callbacks
+and knows nothing of threads, event loops or databases.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
+    StorageUnavailableError,
+    ThreadMovedError,
+)
+from langgraph_ephemeral_checkpointer.expiry import (
+    Reason,
+    ThreadFacts,
+    judge,
+    needs_interrupted,
+    still_expired,
+    wanted_by,
+)
+from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+from langgraph_ephemeral_checkpointer.steps import Ask, Work
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.types import (
+    OnAfterDelete,
+    OnBeforeDelete,
+    OnSweepComplete,
+    PolicyResolver,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Steps: TypeAlias = Plan[Work | Ask, T]
+
+PAGE_SIZE = 5000
+"""Threads looked at in one read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """Everything a sweep is told; see :class:`TTLSweeper` for what each means."""
+
+    policy: TTLPolicy
+    policy_resolver: PolicyResolver | None
+    enable_coordination: bool
+    safe_delete: bool
+    on_before_delete: OnBeforeDelete | None
+    on_sweep_complete: OnSweepComplete | None
+    on_after_delete: OnAfterDelete | None
+    batch_size: int
+    max_deletes_per_sweep: int | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Candidate:
+    """A thread to be deleted; sorts by what has been overdue longest."""
+
+    overdue_since: float
+    thread_id: str
+    policy: TTLPolicy = field(compare=False)
+    reason: Reason = field(compare=False)
+
+
+class _StoppedEarly(Exception):  # noqa: N818 - a signal, not an error
+    """The storage went away during the deletes; what is left waits for the next sweep."""
+
+
+class Sweep:
+    """One sweep in progress.
+
+    Args:
+        strategy: The storage.
+        settings: What to do.
+        now: The time by which everything is judged, in seconds since the epoch.
+        dry_run: Write nothing, take no lock, call no ``on_before_delete``.
+    """
+
+    def __init__(
+        self, strategy: Strategy, settings: SweepSettings, *, now: float, dry_run: bool
+    ) -> None:
+        self._strategy = strategy
+        self._settings = settings
+        self._now = now
+        self._dry_run = dry_run
+        self._result = SweepResult(dry_run=dry_run)
+        self._seen = 0
+        self._gone = 0
+        self._matched = 0  # threads found to delete, whatever becomes of them
+        self._failed_or_kept = 0  # of those, the ones tried and kept
+
+    def run(self) -> Steps[SweepResult]:
+        """Sweep once, and report also where the sweep fails halfway."""
+        started = time.perf_counter()
+        failure: Exception | None = None
+        try:
+            yield from self._under_lock()
+        except Exception as error:  # noqa: BLE001 - raised again below, after the report
+            failure = error
+            self._result.errors[""] = _describe(error)
+        result = self._result
+        result.active_thread_count = self._seen - self._gone - len(result.deleted_thread_ids)
+        result.deferred_count = (
+            self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
+        )
+        result.sweep_duration_seconds = time.perf_counter() - started
+        if self._settings.on_sweep_complete is not None:
+            try:
+                yield Ask(self._settings.on_sweep_complete, (result,))
+            except ColourError:
+                raise
+            except Exception:
+                logger.exception("on_sweep_complete failed; the sweep itself is done")
+        if failure is not None:
+            raise failure
+        return result
+
+    def _under_lock(self) -> Steps[None]:
+        locked = False
+        coordinate = self._settings.enable_coordination and self._strategy.can_coordinate
+        if coordinate and not self._dry_run:
+            locked = yield Work(self._strategy.lock)
+            if not locked:
+                self._result.lock_held_elsewhere = True
+                return
+        try:
+            yield from self._find_and_delete()
+        except _StoppedEarly:
+            pass  # reported in the result
+        finally:
+            if locked:
+                try:
+                    yield Work(self._strategy.unlock)
+                except Exception:
+                    logger.exception("the sweep lock could not be released; its session is over")
+
+    def _find_and_delete(self) -> Steps[None]:
+        limit = self._settings.max_deletes_per_sweep
+        if limit is None:
+            yield from self._as_found()
+        else:
+            yield from self._oldest_first(limit)
+
+    def _as_found(self) -> Steps[None]:
+        """Delete page by page, so that nothing grows with the number of threads."""
+
+        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+            candidates, prunable = yield from self._judge(threads)
+            self._matched += len(candidates)
+            for batch in _batches(candidates, self._settings.batch_size):
+                yield from self._delete(batch)
+            yield from self._prune(prunable)
+
+        yield from self._walk(handle)
+
+    def _oldest_first(self, limit: int) -> Steps[None]:
+        """Delete at most ``limit`` threads, those that have been overdue longest.
+
+        Threads that are kept do not count, so the walk goes on until enough are deleted or
+        none is left. Only as many candidates are remembered as one round can use, and
+        another round walks the storage again. A resolver is asked once a thread, so with
+        one all candidates are remembered.
+        """
+        room = None if self._settings.policy_resolver else limit + self._settings.batch_size
+        beyond: _Candidate | None = None
+        while True:
+            found = yield from self._oldest(room, beyond)
+            rest = iter(found)
+            while (missing := limit - len(self._result.deleted_thread_ids)) > 0:
+                batch = list(islice(rest, min(missing, self._settings.batch_size)))
+                if not batch:
+                    break
+                yield from self._delete(batch)
+            if missing <= 0 or room is None or len(found) < room:
+                return
+            beyond = found[-1]
+
+    def _oldest(self, room: int | None, beyond: _Candidate | None) -> Steps[list[_Candidate]]:
+        """Find the ``room`` candidates that have been overdue longest, after ``beyond``."""
+        found: list[_Candidate] = []
+
+        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+            candidates, prunable = yield from self._judge(threads)
+            found.extend(one for one in candidates if beyond is None or one > beyond)
+            if room is not None and len(found) > 2 * room:
+                found[:] = heapq.nsmallest(room, found)
+            if beyond is None:
+                self._matched += len(candidates)
+                yield from self._prune(prunable)
+
+        yield from self._walk(handle)
+        return heapq.nsmallest(room or len(found), found)
+
+    def _walk(self, handle: Callable[[Sequence[ThreadFacts]], Steps[None]]) -> Steps[None]:
+        """Hand each page of threads to ``handle``, and count the threads."""
+        wanted = None
+        if self._settings.policy_resolver is None:
+            wanted = wanted_by(self._settings.policy, self._now)
+        seen, after = 0, None
+        while True:
+            page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
+            seen += page.seen
+            yield from handle(page.threads)
+            self._seen = max(self._seen, seen)
+            if page.next is None:
+                return
+            after = page.next
+
+    def _judge(
+        self, threads: Sequence[ThreadFacts]
+    ) -> Steps[tuple[list[_Candidate], dict[int, list[str]]]]:
+        """Sort out a page: what is to be deleted, and what is to be trimmed to which length."""
+        judged: list[tuple[ThreadFacts, TTLPolicy]] = []
+        for facts in threads:
+            policy = yield from self._policy_of(facts.thread_id)
+            if policy is not None:
+                judged.append((facts, policy))
+        unsure = [
+            facts.thread_id
+            for facts, policy in judged
+            if facts.interrupted is None and needs_interrupted(facts, policy, self._now)
+        ]
+        waiting: set[str] = set()
+        if unsure:
+            waiting = set((yield Work(partial(self._strategy.find_interrupted, unsure))))
+        candidates: list[_Candidate] = []
+        prunable: dict[int, list[str]] = defaultdict(list)
+        for facts, policy in judged:
+            if facts.interrupted is None:
+                facts = replace(facts, interrupted=facts.thread_id in waiting)
+            verdict = judge(facts, policy, self._now)
+            if verdict.reason is not None:
+                candidates.append(
+                    _Candidate(verdict.overdue_since, facts.thread_id, policy, verdict.reason)
+                )
+                continue
+            if verdict.kept is not None:
+                self._result.kept[facts.thread_id] = verdict.kept
+            keep = policy.max_checkpoints_per_thread
+            if keep is not None and facts.root_checkpoint_count > keep:
+                prunable[keep].append(facts.thread_id)
+        return candidates, prunable
+
+    def _policy_of(self, thread_id: str) -> Steps[TTLPolicy | None]:
+        resolver = self._settings.policy_resolver
+        if resolver is None:
+            return self._settings.policy
+        try:
+            answer = yield Ask(resolver, (thread_id,))
+        except ColourError:
+            raise
+        except Exception:
+            logger.exception("policy_resolver failed for %r; the global policy is used", thread_id)
+            return self._settings.policy
+        if isinstance(answer, TTLPolicy):
+            return answer
+        if answer is PolicyOverride.USE_DEFAULT:
+            return self._settings.policy
+        if answer is not PolicyOverride.EXEMPT:
+            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
+            self._result.errors[thread_id] = (
+                "policy_resolver must return a TTLPolicy or a PolicyOverride, not "
+                f"{type(answer).__name__}; the thread was kept"
+            )
+        return None
+
+    def _delete(self, batch: Sequence[_Candidate]) -> Steps[None]:
+        approved = {}
+        for candidate in batch:
+            if (yield from self._is_approved(candidate)):
+                approved[candidate.thread_id] = candidate
+        if not approved:
+            return
+        if self._dry_run:
+            self._result.deleted_thread_ids += approved
+            return
+        try:
+            outcomes = yield from self._delete_apart(list(approved), self._recheck(approved))
+        except StorageUnavailableError as error:
+            self._result.errors[""] = _describe(error)
+            for thread_id in approved:
+                self._keep(thread_id, Outcome(KeepReason.FAILED, _describe(error)))
+            raise _StoppedEarly from error
+        for thread_id, candidate in approved.items():
+            outcome = outcomes[thread_id]
+            if outcome.kept is not None:
+                self._keep(thread_id, outcome)
+                continue
+            self._result.deleted_thread_ids.append(thread_id)
+            if self._settings.on_after_delete is not None:
+                try:
+                    yield Ask(self._settings.on_after_delete, (thread_id, candidate.reason))
+                except ColourError:
+                    raise
+                except Exception:
+                    logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
+
+    def _keep(self, thread_id: str, outcome: Outcome) -> None:
+        assert outcome.kept is not None  # noqa: S101 - for the type checker
+        self._failed_or_kept += 1
+        self._result.kept[thread_id] = outcome.kept
+        if outcome.error is not None:
+            self._result.errors[thread_id] = outcome.error
+        if outcome.kept is KeepReason.GONE:
+            self._gone += 1
+
+    def _is_approved(self, candidate: _Candidate) -> Steps[bool]:
+        veto = self._settings.on_before_delete
+        if veto is None or self._dry_run:
+            return True
+        thread_id = candidate.thread_id
+        try:
+            answer = yield Ask(veto, (thread_id, candidate.policy, candidate.reason))
+        except ColourError:
+            raise
+        except Exception as error:
+            logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
+            self._keep(thread_id, Outcome(KeepReason.CALLBACK_FAILED, _describe(error)))
+            return False
+        if answer is False:
+            self._keep(thread_id, Outcome(KeepReason.VETOED))
+            return False
+        return True
+
+    def _recheck(self, approved: dict[str, _Candidate]) -> Recheck | None:
+        if not self._settings.safe_delete:
+            return None
+        now = self._now
+
+        def recheck(thread_id: str, facts: ThreadFacts | None) -> KeepReason | None:
+            candidate = approved[thread_id]
+            return still_expired(facts, candidate.policy, candidate.reason, now)
+
+        return recheck
+
+    def _delete_apart(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Steps[dict[str, Outcome]]:
+        """Delete a batch, or where that fails each thread alone, so that one stops no other."""
+        try:
+            return dict((yield Work(partial(self._strategy.delete_threads, thread_ids, recheck))))
+        except StorageUnavailableError:
+            raise
+        except ThreadMovedError:
+            if len(thread_ids) == 1:
+                return {thread_ids[0]: Outcome(KeepReason.WOKE_UP)}
+        except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
+            if len(thread_ids) == 1:
+                logger.warning("thread %r could not be deleted: %s", thread_ids[0], error)
+                return {thread_ids[0]: Outcome(KeepReason.FAILED, _describe(error))}
+        outcomes: dict[str, Outcome] = {}
+        for thread_id in thread_ids:
+            outcomes.update((yield from self._delete_apart([thread_id], recheck)))
+        return outcomes
+
+    def _prune(self, prunable: dict[int, list[str]]) -> Steps[None]:
+        for keep, thread_ids in prunable.items():
+            if not self._strategy.can_prune:
+                # A resolver's policy asks for it; the sweeper's own is refused at construction.
+                self._result.errors.setdefault(thread_ids[0], _CANNOT_PRUNE)
+                logger.warning("%s: %s", type(self._strategy).__name__, _CANNOT_PRUNE)
+                continue
+            for batch in _batches(thread_ids, self._settings.batch_size):
+                for thread_id, outcome in (yield from self._prune_apart(batch, keep)).items():
+                    self._result.pruned_checkpoint_count += outcome.removed
+                    if outcome.left_whole is not None:
+                        self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
+
+    def _prune_apart(self, thread_ids: Sequence[str], keep: int) -> Steps[dict[str, PruneOutcome]]:
+        call = partial(self._strategy.prune_threads, thread_ids, keep, dry_run=self._dry_run)
+        try:
+            return dict((yield Work(call)))
+        except StorageUnavailableError as error:
+            self._result.errors[""] = _describe(error)
+            raise _StoppedEarly from error
+        except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
+            if len(thread_ids) == 1:
+                logger.warning("thread %r could not be pruned: %s", thread_ids[0], error)
+                return {thread_ids[0]: PruneOutcome(left_whole=_describe(error))}
+        outcomes: dict[str, PruneOutcome] = {}
+        for thread_id in thread_ids:
+            outcomes.update((yield from self._prune_apart([thread_id], keep)))
+        return outcomes
+
+
+_CANNOT_PRUNE = (
+    "max_checkpoints_per_thread, which policy_resolver asks for, is not supported for this "
+    "checkpointer; the thread was left whole"
+)
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,217 @@
+"""TTLSweeper: what users hold in their hands."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_ephemeral_checkpointer.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.result import SweepResult
+from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, is_async_callable
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
+from langgraph_ephemeral_checkpointer.sweep_plan import Sweep, SweepSettings
+from langgraph_ephemeral_checkpointer.turns import Turns
+from langgraph_ephemeral_checkpointer.types import (
+    OnAfterDelete,
+    OnBeforeDelete,
+    OnSweepComplete,
+    PolicyResolver,
+)
+
+logger = logging.getLogger(__name__)
+
+_under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())
+
+
+class TTLSweeper:
+    """Delete expired threads of a checkpointer, and trim the others.
+
+    Args:
+        checkpointer: Any ``BaseCheckpointSaver``. It stays the caller's: it is never closed.
+        policy: When a thread is expired.
+        policy_resolver: Gives each thread a policy of its own, or a ``PolicyOverride``.
+            Called once per thread and sweep. If it raises, ``policy`` is used; if it returns
+            anything else, the thread is kept and reported.
+        enable_coordination: Let only one of several instances sweep at a time. Postgres only;
+            elsewhere a warning is logged.
+        safe_delete: Read each thread again in the transaction that deletes it, and keep it
+            if it woke up. Off, a delete is still whole.
+        on_before_delete: ``(thread_id, policy, reason)``, before each delete, outside any
+            transaction. Only False keeps the thread, and so does an exception.
+        on_sweep_complete: Receives the result at the end of every sweep.
+        on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
+        batch_size: Threads per delete transaction.
+        max_deletes_per_sweep: Stop after this many deletes, longest overdue first.
+        strategy: How the storage is worked on, instead of the one for the saver's type.
+        clock: The time in seconds since the epoch.
+
+    Callbacks may be asynchronous under ``asweep()`` and ``start()``. Synchronous ones run
+    there on the event loop.
+
+    Raises:
+        TypeError: An argument of the wrong type; the message says what to pass.
+        ValueError: A number out of range, or a rule that the checkpointer cannot follow.
+        UnsupportedCheckpointerError: A checkpointer that cannot be swept.
+    """
+
+    def __init__(
+        self,
+        checkpointer: BaseCheckpointSaver[Any],
+        policy: TTLPolicy,
+        *,
+        policy_resolver: PolicyResolver | None = None,
+        enable_coordination: bool = False,
+        safe_delete: bool = True,
+        on_before_delete: OnBeforeDelete | None = None,
+        on_sweep_complete: OnSweepComplete | None = None,
+        on_after_delete: OnAfterDelete | None = None,
+        batch_size: int = 500,
+        max_deletes_per_sweep: int | None = None,
+        strategy: Strategy | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        check_saver(checkpointer)
+        if not isinstance(policy, TTLPolicy):
+            raise TypeError(f"policy must be a TTLPolicy, not {type(policy).__name__}")
+        if strategy is not None and not isinstance(strategy, Strategy):
+            raise TypeError(f"strategy must be an instance of Strategy, not {strategy!r}")
+        callbacks = {
+            "policy_resolver": policy_resolver,
+            "on_before_delete": on_before_delete,
+            "on_sweep_complete": on_sweep_complete,
+            "on_after_delete": on_after_delete,
+        }
+        for name, callback in {**callbacks, "clock": clock}.items():
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
+        _check_count("batch_size", batch_size)
+        if max_deletes_per_sweep is not None:
+            _check_count("max_deletes_per_sweep", max_deletes_per_sweep)
+        self._strategy = strategy or detect_strategy(checkpointer)
+        if policy.max_checkpoints_per_thread is not None and not self._strategy.can_prune:
+            raise ValueError(
+                f"max_checkpoints_per_thread is not supported for {type(checkpointer).__name__} "
+                f"({type(self._strategy).__name__} cannot prune); leave the rule out"
+            )
+        self._clock = clock
+        self._callbacks = callbacks
+        self._settings = SweepSettings(
+            policy=policy,
+            policy_resolver=policy_resolver,
+            enable_coordination=enable_coordination,
+            safe_delete=safe_delete,
+            on_before_delete=on_before_delete,
+            on_sweep_complete=on_sweep_complete,
+            on_after_delete=on_after_delete,
+            batch_size=batch_size,
+            max_deletes_per_sweep=max_deletes_per_sweep,
+        )
+        if enable_coordination and not self._strategy.can_coordinate:
+            logger.warning(
+                "enable_coordination has no effect for %s: only Postgres has a lock that "
+                "instances share",
+                type(checkpointer).__name__,
+            )
+        self._turns = Turns()
+        self._loop = BackgroundLoop(self.asweep, "langgraph-ephemeral-checkpointer")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self._strategy).__name__}, {self._settings.policy})"
+
+    @property
+    def strategy(self) -> Strategy:
+        """How the storage is worked on."""
+        return self._strategy
+
+    def sweep(self, *, dry_run: bool = False) -> SweepResult:
+        """Sweep once, on the calling thread; a sweep in progress is waited for.
+
+        Args:
+            dry_run: Write nothing and report what a live sweep would do.
+
+        Raises:
+            ColourError: The saver or a callback is asynchronous.
+            StorageError: The threads could not be read.
+        """
+        if not self._strategy.runs_sync:
+            raise ColourError(
+                f"{type(self._strategy.checkpointer).__name__} is asynchronous: "
+                "use 'await sweeper.asweep()' instead of sweep()"
+            )
+        for name, callback in self._callbacks.items():
+            if callback is not None and is_async_callable(callback):
+                raise ColourError(
+                    f"{name} is asynchronous: use 'await sweeper.asweep()' instead of sweep()"
+                )
+        with self._mine(), self._turns.wait():
+            return drive(self._plan(dry_run).run(), SyncSteps(self._strategy).perform)
+
+    async def asweep(self, *, dry_run: bool = False) -> SweepResult:
+        """Sweep once, without blocking the event loop; otherwise as :meth:`sweep`.
+
+        Cancelled, it finishes the batch in progress and stops.
+
+        Raises:
+            StorageError: The threads could not be read.
+        """
+        with self._mine():
+            async with self._turns.await_turn():
+                steps = AsyncSteps(self._strategy)
+                result = await adrive(self._plan(dry_run).run(), steps.perform)
+                steps.raise_if_cancelled()
+                return result
+
+    async def start(self, interval_seconds: float | timedelta = 300) -> None:
+        """Sweep now and again after each interval, in a task of the running event loop.
+
+        Returns once the task runs.
+
+        Args:
+            interval_seconds: Pause between two sweeps, lengthened or shortened by up to a
+                tenth at random.
+
+        Raises:
+            ValueError: The interval is not finite and > 0.
+            RuntimeError: Started already.
+        """
+        await self._loop.start(interval_seconds)
+
+    async def stop(self) -> None:
+        """Let the sweep in progress finish and end the task; may be called at any time."""
+        await self._loop.stop()
+
+    def _plan(self, dry_run: bool) -> Sweep:
+        now = self._clock()
+        if not isinstance(now, int | float) or not math.isfinite(now):
+            raise ValueError(f"clock must return seconds since the epoch, not {now!r}")
+        return Sweep(self._strategy, self._settings, now=now, dry_run=dry_run)
+
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        # A callback that sweeps again would wait for itself for ever.
+        if id(self) in _under_way.get():
+            raise RuntimeError("a callback of a sweep must not start another of the same sweeper")
+        token = _under_way.set(_under_way.get() | {id(self)})
+        try:
+            yield
+        finally:
+            _under_way.reset(token)
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be >= 1, not {value}")
