@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
-from psycopg.pq import TransactionStatus
-from psycopg.rows import TupleRow, tuple_row
+from psycopg import AsyncConnection, Connection
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.errors import (
-    RetentionError,
-    StorageError,
-    StorageUnavailableError,
-    ThreadMovedError,
+from langgraph_ephemeral_checkpointer.coordination import (
+    Close,
+    Connect,
+    Look,
+    RunOn,
+    Step,
+    SweepLock,
+    Transact,
 )
+from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Maybe,
@@ -27,6 +27,13 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Page,
     Recheck,
     Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres_access import (
+    arun,
+    atransaction,
+    errors_mapped,
+    run,
+    transaction,
 )
 from langgraph_ephemeral_checkpointer.strategies.sql import (
     LIKE_UUID6,
@@ -200,6 +207,21 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
 class _PostgresBase(Strategy):
     """What both colours do; each runs plans on its own kind of connection."""
 
+    can_coordinate = True
+
+    def __init__(self, checkpointer: Any) -> None:
+        super().__init__(checkpointer)
+        pooled = not isinstance(checkpointer.conn, Connection | AsyncConnection)
+        self._lock = SweepLock(pooled=pooled)
+
+    def lock(self) -> Plan[Step, bool]:
+        """Take the lock of the swept tables; see :mod:`..coordination`."""
+        return self._lock.acquire()
+
+    def unlock(self) -> Plan[Step, None]:
+        """Give the lock back."""
+        return self._lock.release()
+
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
         """Read the next page of threads; the cursor is the last thread id."""
         return self._transact(_scan(wanted, after, limit))
@@ -212,7 +234,12 @@ class _PostgresBase(Strategy):
         self, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one short transaction that waits for no lock for long."""
-        return self._transact(_delete(thread_ids, recheck))
+        return self._transact(
+            self._lock.in_batch(
+                _delete(thread_ids, recheck),
+                lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
+            )
+        )
 
     def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError
@@ -221,41 +248,24 @@ class _PostgresBase(Strategy):
 class PostgresStrategy(_PostgresBase):
     """Sweep a ``PostgresSaver`` on a connection, a pipeline or a pool."""
 
+    def perform(self, step: Step) -> Any:
+        """Carry out one step of taking or giving back the lock."""
+        with errors_mapped():
+            match step:
+                case Transact(plan):
+                    return run(self.checkpointer, plan)
+                case Look(sql):
+                    with transaction(self.checkpointer) as cursor:
+                        return cursor.execute(sql).fetchone(), cursor.connection.info
+                case Connect(conninfo):
+                    return Connection.connect(conninfo, autocommit=True)
+                case RunOn(connection, sql, params):
+                    return connection.execute(sql, params).fetchone()
+                case Close(connection):
+                    return connection.close()
+
     def _transact(self, plan: SqlPlan[T]) -> T:
-        with _errors_mapped(), self._transaction() as cursor:
-
-            def perform(step: Statement) -> Any:
-                cursor.execute(step.sql, step.params, prepare=False)
-                if step.fetch:
-                    return cursor.fetchall()
-                if self.checkpointer.pipe:  # the row count comes with the next sync
-                    self.checkpointer.pipe.sync()
-                return cursor.rowcount
-
-            return drive(plan, perform)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Cursor[TupleRow]]:
-        with (
-            self._connection() as connection,
-            connection.transaction(),
-            connection.cursor(row_factory=tuple_row) as cursor,
-        ):
-            yield cursor
-
-    @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
-        saver = self.checkpointer
-        if not isinstance(saver.conn, Connection):
-            # The saver's lock is not needed: a pool gives nobody the same connection twice.
-            with saver.conn.connection() as connection:
-                yield connection
-            return
-        with saver.lock:
-            if saver.pipe:
-                saver.pipe.sync()
-            _refuse_open_transaction(saver.conn)
-            yield saver.conn
+        return run(self.checkpointer, plan)
 
 
 class AsyncPostgresStrategy(_PostgresBase):
@@ -264,74 +274,22 @@ class AsyncPostgresStrategy(_PostgresBase):
     runs_sync = False
     blocks = False
 
+    async def aperform(self, step: Step) -> Any:
+        """Carry out one step of taking or giving back the lock."""
+        with errors_mapped():
+            match step:
+                case Transact(plan):
+                    return await arun(self.checkpointer, plan)
+                case Look(sql):
+                    async with atransaction(self.checkpointer) as cursor:
+                        await cursor.execute(sql)
+                        return await cursor.fetchone(), cursor.connection.info
+                case Connect(conninfo):
+                    return await AsyncConnection.connect(conninfo, autocommit=True)
+                case RunOn(connection, sql, params):
+                    return await (await connection.execute(sql, params)).fetchone()
+                case Close(connection):
+                    return await connection.close()
+
     async def _transact(self, plan: SqlPlan[T]) -> T:
-        with _errors_mapped():
-            async with self._transaction() as cursor:
-
-                async def perform(step: Statement) -> Any:
-                    await cursor.execute(step.sql, step.params, prepare=False)
-                    if step.fetch:
-                        return await cursor.fetchall()
-                    if self.checkpointer.pipe:  # the row count comes with the next sync
-                        await self.checkpointer.pipe.sync()
-                    return cursor.rowcount
-
-                return await adrive(plan, perform)
-
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncCursor[TupleRow]]:
-        async with (
-            self._connection() as connection,
-            connection.transaction(),
-            connection.cursor(row_factory=tuple_row) as cursor,
-        ):
-            yield cursor
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        saver = self.checkpointer
-        if not isinstance(saver.conn, AsyncConnection):
-            async with saver.conn.connection() as connection:
-                yield connection
-            return
-        async with saver.lock:
-            if saver.pipe:
-                await saver.pipe.sync()
-            _refuse_open_transaction(saver.conn)
-            yield saver.conn
-
-
-def _refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-        raise StorageUnavailableError(
-            "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
-            "would not be committed; open the saver's connection with autocommit=True, or give the "
-            "saver a pool"
-        )
-
-
-_AWAY = ("08", "53", "57P")
-"""SQLSTATE classes of a server that is unreachable, full or going down
-(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
-
-
-@contextmanager
-def _errors_mapped() -> Iterator[None]:
-    """Turn the driver's errors into ours, telling a bad thread from a server that is away."""
-    try:
-        yield
-    except RetentionError:
-        raise
-    except psycopg.errors.UndefinedTable as error:
-        raise StorageUnavailableError(
-            "the database has no checkpoint tables where the search path looks; call setup() of "
-            "the saver once"
-        ) from error
-    except psycopg.Error as error:
-        # A lost connection and a pool that times out carry no SQLSTATE.
-        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        if (lost and error.sqlstate is None) or (error.sqlstate or "").startswith(_AWAY):
-            raise StorageUnavailableError(
-                f"Postgres cannot be used now ({error}); the next sweep tries again"
-            ) from error
-        raise StorageError(f"Postgres refused a statement: {error}") from error
+        return await arun(self.checkpointer, plan)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from langgraph_ephemeral_checkpointer.errors import (
-    RetentionError,
-    StorageError,
-    StorageUnavailableError,
-)
 from langgraph_ephemeral_checkpointer.expiry import Wanted
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Maybe,
@@ -32,6 +25,12 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     is_odd,
     times_by_thread,
     waiting_threads,
+)
+from langgraph_ephemeral_checkpointer.strategies.sqlite_access import (
+    aread,
+    awrite,
+    read,
+    write,
 )
 
 T = TypeVar("T")
@@ -165,38 +164,11 @@ class _SqliteBase(Strategy):
 class SqliteStrategy(_SqliteBase):
     """Sweep a ``SqliteSaver``, on its connection and under its lock."""
 
-    runs_async = True  # in a thread
-
     def _read(self, plan: SqlPlan[T]) -> T:
-        with _errors_mapped(), self.checkpointer.lock:
-            return self._run(plan)
+        return read(self.checkpointer, plan)
 
     def _write(self, plan: SqlPlan[T]) -> T:
-        connection = self.checkpointer.conn
-        # Not the saver's cursor(): that commits also when its body raises.
-        with _errors_mapped(), self.checkpointer.lock:
-            _refuse_open_transaction(connection.in_transaction)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                result = self._run(plan)
-                connection.commit()
-            except BaseException:
-                connection.rollback()
-                raise
-            return result
-
-    def _run(self, plan: SqlPlan[T]) -> T:
-        cursor = self.checkpointer.conn.cursor()
-        cursor.row_factory = None
-
-        def perform(step: Statement) -> Any:
-            cursor.execute(step.sql, step.params)
-            return cursor.fetchall() if step.fetch else cursor.rowcount
-
-        try:
-            return drive(plan, perform)
-        finally:
-            cursor.close()
+        return write(self.checkpointer, plan)
 
 
 class AsyncSqliteStrategy(_SqliteBase):
@@ -206,82 +178,7 @@ class AsyncSqliteStrategy(_SqliteBase):
     blocks = False
 
     async def _read(self, plan: SqlPlan[T]) -> T:
-        await self._connect()
-        with _errors_mapped():
-            async with self.checkpointer.lock:
-                return await self._run(plan)
+        return await aread(self.checkpointer, plan)
 
     async def _write(self, plan: SqlPlan[T]) -> T:
-        await self._connect()
-        connection = self.checkpointer.conn
-        with _errors_mapped():
-            async with self.checkpointer.lock:
-                _refuse_open_transaction(connection.in_transaction)
-                try:
-                    await connection.execute("BEGIN IMMEDIATE")
-                    result = await self._run(plan)
-                    await connection.commit()
-                except BaseException:
-                    await connection.rollback()
-                    raise
-                return result
-
-    async def _connect(self) -> None:
-        try:
-            _ = self.checkpointer.conn.total_changes
-        except ValueError:  # a connection that nobody has awaited yet
-            await self.checkpointer.setup()
-
-    async def _run(self, plan: SqlPlan[T]) -> T:
-        async with self.checkpointer.conn.cursor() as cursor:
-            cursor.row_factory = None
-
-            async def perform(step: Statement) -> Any:
-                await cursor.execute(step.sql, step.params)
-                return list(await cursor.fetchall()) if step.fetch else cursor.rowcount
-
-            return await adrive(plan, perform)
-
-
-def _refuse_open_transaction(is_open: bool) -> None:
-    if is_open:
-        raise StorageUnavailableError(
-            "the SQLite connection has a transaction open that is not the sweeper's; commit it, "
-            "or give the saver a connection of its own (in the default autocommit mode)"
-        )
-
-
-_UNAVAILABLE = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
-
-
-@contextmanager
-def _errors_mapped() -> Iterator[None]:
-    """Turn the driver's errors into ours, telling a bad thread from a bad database."""
-    try:
-        yield
-    except RetentionError:
-        raise
-    except sqlite3.ProgrammingError as error:  # closed, or used from another thread
-        raise StorageUnavailableError(
-            f"the SQLite connection cannot be used ({error}); for asweep() open it with "
-            "check_same_thread=False"
-        ) from error
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        # The low byte is the primary code, the rest says more.
-        if code is not None and code & 0xFF in _UNAVAILABLE:
-            raise StorageUnavailableError(
-                f"the SQLite database cannot be used now ({error}); the next sweep tries again"
-            ) from error
-        raise StorageError(f"SQLite refused a statement: {error}") from error
+        return await awrite(self.checkpointer, plan)

@@ -1,0 +1,144 @@
+"""The lock by which only one of several instances sweeps the same Postgres tables.
+
+It is a session-level advisory lock, taken before the scan and held on one connection
+until the sweep ends; the server releases it when that connection is gone, so a crashed
+instance blocks nobody. Its key is ``0x4C474543 << 32 | oid``, with the oid of the table
+``checkpoints`` that the search path finds: two schemas have two keys.
+
+    SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1279739203;
+
+A pooler in transaction mode gives each transaction another session, where a session lock
+would be left behind. There the lock is taken in each batch's own transaction instead, so
+that two instances never work on a batch at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from psycopg.conninfo import make_conninfo
+
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+
+T = TypeVar("T")
+
+_SPACE = 0x4C474543
+
+_KEY = f"""
+    SELECT pg_backend_pid(), {_SPACE}::bigint << 32 | 'checkpoints'::regclass::oid::bigint
+"""
+
+# A session may take its own lock again, so two sweepers on one connection would both get it.
+_TRY = """
+    SELECT NOT EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid = 1
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND classid::bigint << 32 | objid::bigint = %(key)s
+    ) AND pg_try_advisory_lock(%(key)s)
+"""
+_UNLOCK = "SELECT pg_advisory_unlock(%(key)s)"
+_TRY_IN_TRANSACTION = "SELECT pg_try_advisory_xact_lock(%(key)s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """Run a plan of statements in a transaction of the saver's connection."""
+
+    plan: Plan[Statement, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Run one statement in a transaction; answers its first row and the connection's info."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection that is no part of a pool."""
+
+    conninfo: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunOn:
+    """Run one statement on a connection of one's own; answers its first row."""
+
+    connection: Any
+    sql: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection of one's own, and with it release what its session holds."""
+
+    connection: Any
+
+
+Step = Transact | Look | Connect | RunOn | Close
+
+
+class SweepLock:
+    """The lock of one strategy.
+
+    Args:
+        pooled: Whether the saver works on a pool. The lock then has a connection of its
+            own: a pool of one would otherwise have none left for the graph.
+    """
+
+    def __init__(self, *, pooled: bool) -> None:
+        self._pooled = pooled
+        self._key: int | None = None
+        self._holder: Any = None
+        self._per_batch = False
+
+    def acquire(self) -> Plan[Step, bool]:
+        """Take the lock; False if another instance has it."""
+        (server_pid, self._key), info = yield Look(_KEY)
+        params = {"key": self._key}
+        # A pooler invents the process id that it tells its clients.
+        self._per_batch = info.backend_pid != server_pid
+        if self._per_batch:
+            return bool((yield Transact(_first_value(_TRY_IN_TRANSACTION, params))))
+        if not self._pooled:
+            return bool((yield Transact(_first_value(_TRY, params))))
+        self._holder = yield Connect(make_conninfo(info.dsn, password=info.password or None))
+        try:
+            taken = (yield RunOn(self._holder, _TRY, params))[0]
+        except BaseException:
+            yield from self.release()
+            raise
+        if not taken:
+            yield from self.release()
+        return bool(taken)
+
+    def release(self) -> Plan[Step, None]:
+        """Give the lock back."""
+        holder, key, self._holder, self._key = self._holder, self._key, None, None
+        if holder is not None:
+            yield Close(holder)
+        elif not self._per_batch and key is not None:
+            yield Transact(_first_value(_UNLOCK, {"key": key}))
+
+    def in_batch(self, plan: Plan[Statement, T], refused: Callable[[], T]) -> Plan[Statement, T]:
+        """Wrap the plan of a writing transaction.
+
+        Args:
+            plan: What the batch does.
+            refused: Gives the batch's answer where another instance is in a batch.
+        """
+        if self._per_batch and self._key is not None:
+            answer = yield Statement(_TRY_IN_TRANSACTION, {"key": self._key})
+            if not answer[0][0]:
+                plan.close()
+                return refused()
+        return (yield from plan)
+
+
+def _first_value(sql: str, params: dict[str, Any]) -> Plan[Statement, Any]:
+    return (yield Statement(sql, params))[0][0]

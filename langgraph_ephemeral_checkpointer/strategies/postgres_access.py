@@ -1,0 +1,146 @@
+"""A transaction on whatever a Postgres saver works on: a connection, a pipeline or a pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow, tuple_row
+
+from langgraph_ephemeral_checkpointer.errors import (
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+)
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+
+T = TypeVar("T")
+
+
+def run(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan of statements in one transaction of a ``PostgresSaver``.
+
+    Statements are not prepared: the planner then knows the arrays, and poolers that give
+    each transaction another session do not mind.
+
+    Raises:
+        StorageError: The plan's transaction was rolled back.
+    """
+    with errors_mapped(), transaction(saver) as cursor:
+
+        def perform(step: Statement) -> Any:
+            cursor.execute(step.sql, step.params, prepare=False)
+            if step.fetch:
+                return cursor.fetchall()
+            if saver.pipe:  # the row count comes with the next sync
+                saver.pipe.sync()
+            return cursor.rowcount
+
+        return drive(plan, perform)
+
+
+async def arun(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan in one transaction of an ``AsyncPostgresSaver``; otherwise as :func:`run`."""
+    with errors_mapped():
+        async with atransaction(saver) as cursor:
+
+            async def perform(step: Statement) -> Any:
+                await cursor.execute(step.sql, step.params, prepare=False)
+                if step.fetch:
+                    return await cursor.fetchall()
+                if saver.pipe:  # the row count comes with the next sync
+                    await saver.pipe.sync()
+                return cursor.rowcount
+
+            return await adrive(plan, perform)
+
+
+@contextmanager
+def transaction(saver: Any) -> Iterator[Cursor[TupleRow]]:
+    """Open a transaction of a ``PostgresSaver`` and give a cursor of plain tuples.
+
+    A pool is not locked: it gives nobody the same connection twice.
+    """
+    with (
+        _connection(saver) as connection,
+        connection.transaction(),
+        connection.cursor(row_factory=tuple_row) as cursor,
+    ):
+        yield cursor
+
+
+@contextmanager
+def _connection(saver: Any) -> Iterator[Connection[Any]]:
+    if not isinstance(saver.conn, Connection):
+        with saver.conn.connection() as connection:
+            yield connection
+        return
+    with saver.lock:
+        if saver.pipe:
+            saver.pipe.sync()
+        _refuse_open_transaction(saver.conn)
+        yield saver.conn
+
+
+@asynccontextmanager
+async def atransaction(saver: Any) -> AsyncIterator[AsyncCursor[TupleRow]]:
+    """Open a transaction of an ``AsyncPostgresSaver``; otherwise as :func:`transaction`."""
+    async with (
+        _aconnection(saver) as connection,
+        connection.transaction(),
+        connection.cursor(row_factory=tuple_row) as cursor,
+    ):
+        yield cursor
+
+
+@asynccontextmanager
+async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
+    if not isinstance(saver.conn, AsyncConnection):
+        async with saver.conn.connection() as connection:
+            yield connection
+        return
+    async with saver.lock:
+        if saver.pipe:
+            await saver.pipe.sync()
+        _refuse_open_transaction(saver.conn)
+        yield saver.conn
+
+
+def _refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        raise StorageUnavailableError(
+            "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
+            "would not be committed; open the saver's connection with autocommit=True, or give the "
+            "saver a pool"
+        )
+
+
+_AWAY = ("08", "53", "57P")
+"""SQLSTATE classes of a server that is unreachable, full or going down
+(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+
+@contextmanager
+def errors_mapped() -> Iterator[None]:
+    """Turn the driver's errors into ours, telling a bad thread from a server that is away."""
+    try:
+        yield
+    except RetentionError:
+        raise
+    except psycopg.errors.UndefinedTable as error:
+        raise StorageUnavailableError(
+            "the database has no checkpoint tables where the search path looks; call setup() of "
+            "the saver once"
+        ) from error
+    except psycopg.Error as error:
+        # A lost connection and a pool that times out carry no SQLSTATE.
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if (lost and error.sqlstate is None) or (error.sqlstate or "").startswith(_AWAY):
+            raise StorageUnavailableError(
+                f"Postgres cannot be used now ({error}); the next sweep tries again"
+            ) from error
+        raise StorageError(f"Postgres refused a statement: {error}") from error

@@ -1,0 +1,146 @@
+"""Reads and immediate transactions on the connection of an SQLite saver, under its lock.
+
+Never through the saver's ``cursor()``: that commits also when its body raises.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from langgraph_ephemeral_checkpointer.errors import (
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+)
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+
+T = TypeVar("T")
+
+
+def read(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan that only reads, on a ``SqliteSaver``."""
+    with errors_mapped(), saver.lock:
+        return _run(saver, plan)
+
+
+def write(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan in one immediate transaction of a ``SqliteSaver``.
+
+    Raises:
+        StorageError: The transaction was rolled back.
+    """
+    connection = saver.conn
+    with errors_mapped(), saver.lock:
+        _refuse_open_transaction(connection.in_transaction)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            result = _run(saver, plan)
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
+        return result
+
+
+def _run(saver: Any, plan: Plan[Statement, T]) -> T:
+    cursor = saver.conn.cursor()
+    cursor.row_factory = None
+
+    def perform(step: Statement) -> Any:
+        cursor.execute(step.sql, step.params)
+        return cursor.fetchall() if step.fetch else cursor.rowcount
+
+    try:
+        return drive(plan, perform)
+    finally:
+        cursor.close()
+
+
+async def aread(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan that only reads, on an ``AsyncSqliteSaver``."""
+    await _connect(saver)
+    with errors_mapped():
+        async with saver.lock:
+            return await _arun(saver, plan)
+
+
+async def awrite(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan in one immediate transaction of an ``AsyncSqliteSaver``; as :func:`write`."""
+    await _connect(saver)
+    connection = saver.conn
+    with errors_mapped():
+        async with saver.lock:
+            _refuse_open_transaction(connection.in_transaction)
+            try:
+                await connection.execute("BEGIN IMMEDIATE")
+                result = await _arun(saver, plan)
+                await connection.commit()
+            except BaseException:
+                await connection.rollback()
+                raise
+            return result
+
+
+async def _connect(saver: Any) -> None:
+    try:
+        _ = saver.conn.total_changes
+    except ValueError:  # a connection that nobody has awaited yet
+        await saver.setup()
+
+
+async def _arun(saver: Any, plan: Plan[Statement, T]) -> T:
+    async with saver.conn.cursor() as cursor:
+        cursor.row_factory = None
+
+        async def perform(step: Statement) -> Any:
+            await cursor.execute(step.sql, step.params)
+            return list(await cursor.fetchall()) if step.fetch else cursor.rowcount
+
+        return await adrive(plan, perform)
+
+
+def _refuse_open_transaction(is_open: bool) -> None:
+    if is_open:
+        raise StorageUnavailableError(
+            "the SQLite connection has a transaction open that is not the sweeper's; commit it, "
+            "or give the saver a connection of its own (in the default autocommit mode)"
+        )
+
+
+_UNAVAILABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+
+
+@contextmanager
+def errors_mapped() -> Iterator[None]:
+    """Turn the driver's errors into ours, telling a bad thread from a bad database."""
+    try:
+        yield
+    except RetentionError:
+        raise
+    except sqlite3.ProgrammingError as error:  # closed, or used from another thread
+        raise StorageUnavailableError(
+            f"the SQLite connection cannot be used ({error}); for asweep() open it with "
+            "check_same_thread=False"
+        ) from error
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        # The low byte is the primary code, the rest says more.
+        if code is not None and code & 0xFF in _UNAVAILABLE:
+            raise StorageUnavailableError(
+                f"the SQLite database cannot be used now ({error}); the next sweep tries again"
+            ) from error
+        raise StorageError(f"SQLite refused a statement: {error}") from error
