@@ -237,7 +237,8 @@ def test_a_pool_of_one_still_serves_the_graph_while_the_lock_is_held(pg_dsn):
         assert "t" in _sweeper(saver, on_before_delete=hook).sweep().deleted_thread_ids
 
 
-def test_sweepers_without_coordination_delete_each_thread_once_and_report_it_once(pg_dsn):
+@pytest.mark.parametrize("safe_delete", [True, False])
+def test_sweepers_without_coordination_delete_and_report_each_thread_once(pg_dsn, safe_delete):
     ids = [f"thread-{number}" for number in range(300)]
     fired = []
     with _pool(pg_dsn, 8) as saver:
@@ -248,6 +249,7 @@ def test_sweepers_without_coordination_delete_each_thread_once_and_report_it_onc
                 TTLSweeper(
                     saver,
                     POLICY,
+                    safe_delete=safe_delete,
                     batch_size=7,
                     clock=_later,
                     on_after_delete=lambda thread_id, _reason: fired.append(thread_id),
