@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Steps: TypeAlias = Plan[Work | Ask, T]
 
-PAGE_SIZE = 5000
+PAGE_SIZE = 10_000
 """Threads looked at in one read."""
 
 

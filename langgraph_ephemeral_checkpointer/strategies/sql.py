@@ -91,6 +91,19 @@ class Cutoffs(NamedTuple):
             wanted.more_checkpoints_than,
         )
 
+    @property
+    def only_newest(self) -> bool:
+        """Whether nothing but the newest checkpoint of a thread matters."""
+        return (
+            self.newest_before is not None
+            and self.born_before is None
+            and self.more_checkpoints_than is None
+        )
+
+    def may_be_quiet(self, last_id: str) -> bool:
+        """Say whether a thread whose greatest id this is may be expired by the idle rule."""
+        return self.newest_before is None or last_id < self.newest_before or not is_uuid6(last_id)
+
     def matches(self, row: ThreadRow) -> bool:
         """Say whether a row is worth turning into facts; odd ones always are."""
         return (

@@ -51,8 +51,12 @@ _AGGREGATES = f"""
 """
 
 # A page follows the primary key, so it costs what it returns, wherever it begins.
-_PAGE = f"{_AGGREGATES} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT ?"
-_FIRST_PAGE = f"{_AGGREGATES} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
+_PAGED = "{what} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT ?"
+_PAGED_FROM_START = "{what} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
+
+# For the idle rule alone the greatest id is enough of a thread that lives: the other
+# aggregates cost several times as much. What may be expired is then looked at in full.
+_QUIET = "SELECT thread_id, max(checkpoint_id) FROM checkpoints"
 
 _ROWS_OF = f"{_AGGREGATES} WHERE thread_id IN ({{ids}}) GROUP BY thread_id"
 
@@ -100,18 +104,27 @@ def _odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None
 def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
     if (yield Statement(_HAS_TABLES))[0][0] == 0:
         return Page((), 0)  # never set up: the saver makes its tables at first use
-    page = yield (
-        Statement(_FIRST_PAGE, (limit,)) if after is None else Statement(_PAGE, (after, limit))
-    )
-    rows = [ThreadRow(*row) for row in page]
     cutoffs = None if wanted is None else Cutoffs.of(wanted)
-    matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
+    if cutoffs is not None and cutoffs.only_newest:
+        page = yield _page(_QUIET, after, limit)
+        quiet = [thread_id for thread_id, last_id in page if cutoffs.may_be_quiet(last_id)]
+        matching = [ThreadRow(*row) for row in (yield from _select(_ROWS_OF, quiet))]
+    else:
+        page = yield _page(_AGGREGATES, after, limit)
+        rows = [ThreadRow(*row) for row in page]
+        matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
     odd = yield from _odd_times(matching)
     return Page(
         [facts_of(row, odd) for row in matching],
-        len(rows),
-        rows[-1].thread_id if len(rows) == limit else None,
+        len(page),
+        page[-1][0] if len(page) == limit else None,
     )
+
+
+def _page(what: str, after: str | None, limit: int) -> Statement:
+    if after is None:
+        return Statement(_PAGED_FROM_START.format(what=what), (limit,))
+    return Statement(_PAGED.format(what=what), (after, limit))
 
 
 def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:

@@ -1,0 +1,135 @@
+"""Threads by the hundred thousand, written in bulk in the savers' own tables.
+
+Ids are UUIDs of version 6 whose times are chosen; the payloads have the size and the
+shape of a small chat graph's. Nothing here goes through a saver: that would take hours.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+
+import psycopg
+
+DAY = 86_400.0
+_GREGORIAN = 0x01B21DD213814000
+_MESSAGES = b"\x81\xa8messages" + b"x" * 700
+
+
+def checkpoint_id(seconds: float, salt: int) -> str:
+    """Make the id of a checkpoint saved at a time; ``salt`` keeps ids apart."""
+    digits = f"{int(seconds * 1e7) + _GREGORIAN:015x}"
+    return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}-8000-{salt:012x}"
+
+
+def age_of(thread: int, threads: int, expired_share: float) -> float:
+    """Seconds since a thread's newest checkpoint: the first ones are 40 days old."""
+    return 40 * DAY if thread < threads * expired_share else 60.0
+
+
+def _ids(thread: int, threads: int, checkpoints: int, share: float, now: float) -> list[str]:
+    newest = now - age_of(thread, threads, share)
+    # One turn a minute, so a thread of ten checkpoints spans ten minutes.
+    return [
+        checkpoint_id(newest - 60.0 * (checkpoints - 1 - step), thread * 1000 + step)
+        for step in range(checkpoints)
+    ]
+
+
+def _version(step: int) -> str:
+    return f"{step + 1:032}.0123456789012345"
+
+
+def _document(id_: str, step: int, *, inline: bool) -> dict[str, object]:
+    versions = {
+        "messages": _version(step),
+        "__start__": _version(0),
+        "branch:to:model": _version(step),
+    }
+    return {
+        "v": 4,
+        "id": id_,
+        "ts": "2026-01-01T00:00:00.000000+00:00",
+        "channel_values": {"messages": "x" * 700} if inline else {},
+        "channel_versions": versions,
+        "versions_seen": {"__input__": {}, "__start__": versions, "model": versions},
+        "updated_channels": ["messages"],
+    }
+
+
+def _rows(
+    threads: int, checkpoints: int, share: float, now: float
+) -> Iterator[tuple[str, str, str | None, int]]:
+    for thread in range(threads):
+        parent = None
+        for step, id_ in enumerate(_ids(thread, threads, checkpoints, share, now)):
+            yield f"thread-{thread:08d}", id_, parent, step
+            parent = id_
+
+
+def fill_postgres(
+    dsn: str, threads: int, checkpoints: int, expired_share: float, now: float | None = None
+) -> None:
+    """Fill the tables of an upstream ``PostgresSaver``; they must exist and be empty."""
+    now = time.time() if now is None else now
+    metadata = json.dumps({"source": "loop", "step": 1, "parents": {}})
+    with psycopg.connect(dsn) as conn:
+        cur = conn.cursor()
+        with cur.copy(
+            "COPY checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
+            "checkpoint, metadata) FROM STDIN"
+        ) as copy:
+            for thread, id_, parent, step in _rows(threads, checkpoints, expired_share, now):
+                document = json.dumps(_document(id_, step, inline=False))
+                copy.write_row((thread, "", id_, parent, document, metadata))
+        with cur.copy(
+            "COPY checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob) "
+            "FROM STDIN"
+        ) as copy:
+            for thread, _, _, step in _rows(threads, checkpoints, expired_share, now):
+                copy.write_row((thread, "", "messages", _version(step), "msgpack", _MESSAGES))
+        with cur.copy(
+            "COPY checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
+            "channel, type, blob) FROM STDIN"
+        ) as copy:
+            for thread, id_, _, step in _rows(threads, checkpoints, expired_share, now):
+                task = f"{step:08x}-0000-0000-0000-000000000000"
+                copy.write_row((thread, "", id_, task, 0, "messages", "msgpack", _MESSAGES[:200]))
+        conn.commit()
+        conn.autocommit = True
+        for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+            conn.execute(f"VACUUM ANALYZE {table}")
+
+
+def fill_sqlite(
+    path: str, threads: int, checkpoints: int, expired_share: float, now: float | None = None
+) -> None:
+    """Fill the tables of an upstream ``SqliteSaver`` at a path where nothing is yet."""
+    import ormsgpack
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    now = time.time() if now is None else now
+    metadata = json.dumps({"source": "loop", "step": 1, "parents": {}}).encode()
+    with SqliteSaver.from_conn_string(path) as saver:
+        saver.setup()
+    conn = sqlite3.connect(path)
+    with conn:
+        conn.executemany(
+            "INSERT INTO checkpoints VALUES (?, '', ?, ?, 'msgpack', ?, ?)",
+            (
+                (thread, id_, parent, ormsgpack.packb(_document(id_, step, inline=True)), metadata)
+                for thread, id_, parent, step in _rows(threads, checkpoints, expired_share, now)
+            ),
+        )
+        conn.executemany(
+            "INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, "
+            "type, value) VALUES (?, '', ?, ?, 0, 'messages', 'msgpack', ?)",
+            (
+                (thread, id_, f"task-{step}", _MESSAGES[:200])
+                for thread, id_, _, step in _rows(threads, checkpoints, expired_share, now)
+            ),
+        )
+    conn.execute("ANALYZE")
+    conn.close()
