@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from clypi import Command
 
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.secrets import shown
 
 HELP = ("-h", "--help")
 VERSION = "--version"
@@ -72,7 +73,7 @@ def choose(
         what = (
             "the command comes first, then its options" if first[:1] == "-" else "no such command"
         )
-        raise UsageError(f"{_shown(first)}: {what}{_did_you_mean(first, commands)}")
+        raise UsageError(f"{shown(first)}: {what}{_did_you_mean(first, commands)}")
     return Chosen(command, words[1:])
 
 
@@ -110,7 +111,7 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
         try:
             given[option.name] = option.parser(value)
         except ValueError as error:
-            raise UsageError(f"{name}: {error}") from error
+            raise UsageError(f"{name}: {error}") from None
     for option in options.values():
         if option.name not in given and not option.has_default():
             raise UsageError(f"{option.display_name} is required")
@@ -122,15 +123,10 @@ def _unknown(word: str, options: Iterable[str]) -> str:
         return "'--' has no meaning here; every value belongs to an option"
     if not word.startswith("-"):
         return (
-            f"{_shown(word)}: a word that belongs to no option; values are given as --option VALUE"
+            f"{shown(word)}: a word that belongs to no option; values are given as --option VALUE"
         )
     name = word.partition("=")[0]
-    return f"{_shown(name)}: no such option{_did_you_mean(name.replace('_', '-'), options)}"
-
-
-def _shown(word: str) -> str:
-    # A misplaced word may be a part of a connection string.
-    return repr(word) if len(word) <= 30 and "@" not in word and "=" not in word else "an argument"
+    return f"{shown(name)}: no such option{_did_you_mean(name.replace('_', '-'), options)}"
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -74,7 +74,7 @@ def _open_sqlite(dsn: Dsn, _environ: Mapping[str, str]) -> Iterator[Saver]:
         )
     saver_class = _optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")
     path = Path(dsn.reveal())
-    shown = repr(str(path))
+    shown = dsn.shown()
     try:
         if not path.exists():
             raise CommandError(f"{shown}: no such file; nothing was created")

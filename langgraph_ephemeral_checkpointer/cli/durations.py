@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from langgraph_ephemeral_checkpointer.cli.secrets import shown
+
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PARTS = re.compile("".join(rf"(?:({_NUMBER}){unit})?" for unit in _UNITS))
@@ -32,7 +34,7 @@ def parse_duration(text: str) -> float:
         found = zip(_UNITS, match.groups(), strict=True) if match else ()
         numbers = {unit: number for unit, number in found if number}
     if not numbers:
-        raise ValueError(f"{text!r} is no duration: {_FORMS}")
+        raise ValueError(f"{shown(text)} is no duration: {_FORMS}")
     try:
         seconds = sum(_number(number) * _UNITS[unit] for unit, number in numbers.items())
     except (OverflowError, ValueError):  # the latter: more digits than int() reads
@@ -40,7 +42,7 @@ def parse_duration(text: str) -> float:
     if seconds == math.inf:
         raise ValueError("the duration is too long to count its seconds")
     if seconds <= 0:
-        raise ValueError(f"a duration must be greater than 0, not {text!r}")
+        raise ValueError(f"a duration must be greater than 0, not {shown(text)}")
     return int(seconds) if seconds == int(seconds) else seconds
 
 

@@ -14,7 +14,7 @@ from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 
 BACKENDS = ("memory", "sqlite", "postgres")
@@ -27,7 +27,7 @@ def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
 
     def read(raw: Any) -> str:
         if raw not in choices:
-            raise ValueError(f"{raw!r} is none of {', '.join(choices)}")
+            raise ValueError(f"{shown(raw)} is none of {', '.join(choices)}")
         return str(raw)
 
     return read
@@ -36,7 +36,7 @@ def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
 def count(raw: Any) -> int:
     """Read a whole number >= 1."""
     if not _COUNT.fullmatch(raw) or int(raw) < 1:
-        raise ValueError(f"{raw!r} is no whole number >= 1")
+        raise ValueError(f"{shown(raw)} is no whole number >= 1")
     return int(raw)
 
 

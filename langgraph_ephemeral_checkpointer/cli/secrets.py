@@ -14,6 +14,11 @@ _USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):[^\s]*@")
 _SCHEME = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
 
 
+def shown(word: str) -> str:
+    """Give a word of the command line for a message, or not if it may be a misplaced DSN."""
+    return repr(word) if len(word) <= 30 and not re.search(r"[@=/]", word) else "a value"
+
+
 class Dsn:
     """Where the storage is: a path or a connection string. Its text is not shown by accident.
 
@@ -35,6 +40,11 @@ class Dsn:
     def reveal(self) -> str:
         """Give the text, to connect with and for nothing else."""
         return self._text
+
+    def shown(self) -> str:
+        """Give the text for a message, or words instead where it may hold a password."""
+        known = "@" in self._text or "password" in self._text.lower()
+        return "the file that the DSN names" if known else repr(self._text)
 
     def is_url(self) -> bool:
         """Say whether it has the form of a URL."""
