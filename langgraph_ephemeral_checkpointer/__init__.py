@@ -11,6 +11,11 @@ from langgraph_ephemeral_checkpointer.errors import (
 )
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+from langgraph_ephemeral_checkpointer.status import (
+    ThreadStatus,
+    athread_statuses,
+    thread_statuses,
+)
 from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from langgraph_ephemeral_checkpointer.types import (
@@ -34,6 +39,9 @@ __all__ = [
     "SweepResult",
     "TTLPolicy",
     "TTLSweeper",
+    "ThreadStatus",
     "UnsupportedCheckpointerError",
+    "athread_statuses",
     "register_strategy",
+    "thread_statuses",
 ]

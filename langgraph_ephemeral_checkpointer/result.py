@@ -47,6 +47,7 @@ class SweepResult:
         deferred_count: Expired threads left for the next sweep, by the limit or because
             the storage went away.
         errors: Messages by thread id. The key ``""`` stands for the sweep as a whole.
+        reasons: The rule by which each of ``deleted_thread_ids`` goes.
     """
 
     deleted_thread_ids: list[str] = field(default_factory=list)
@@ -58,3 +59,4 @@ class SweepResult:
     kept: dict[str, KeepReason] = field(default_factory=dict)
     deferred_count: int = 0
     errors: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)

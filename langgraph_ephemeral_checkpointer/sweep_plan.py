@@ -291,7 +291,8 @@ class Sweep:
         if not approved:
             return
         if self._dry_run:
-            self._result.deleted_thread_ids += approved
+            for candidate in approved.values():
+                self._note_deleted(candidate)
             return
         try:
             outcomes = yield from self._delete_apart(list(approved), self._recheck(approved))
@@ -305,7 +306,7 @@ class Sweep:
             if outcome.kept is not None:
                 self._keep(thread_id, outcome)
                 continue
-            self._result.deleted_thread_ids.append(thread_id)
+            self._note_deleted(candidate)
             if self._settings.on_after_delete is not None:
                 try:
                     yield Ask(self._settings.on_after_delete, (thread_id, candidate.reason))
@@ -313,6 +314,10 @@ class Sweep:
                     raise
                 except Exception:
                     logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
+
+    def _note_deleted(self, candidate: _Candidate) -> None:
+        self._result.deleted_thread_ids.append(candidate.thread_id)
+        self._result.reasons[candidate.thread_id] = candidate.reason
 
     def _keep(self, thread_id: str, outcome: Outcome) -> None:
         assert outcome.kept is not None  # noqa: S101 - for the type checker

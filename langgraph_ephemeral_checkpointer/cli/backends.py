@@ -1,0 +1,178 @@
+"""Opening the storage that the command line names, and creating nothing.
+
+Every failure is one line: no such file, no checkpoint database, a server that is away.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageError
+from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+
+Saver: TypeAlias = BaseCheckpointSaver[Any]
+
+DSN_VARIABLE = "LGEC_DSN"
+CONNECT_TIMEOUT_SECONDS = 10
+"""For each host of a Postgres connection string that sets no ``connect_timeout``."""
+BUSY_TIMEOUT_SECONDS = 5.0
+"""How long another writer of an SQLite file is waited for."""
+
+# Columns that the statements of the strategies name: other tables of these names are no
+# checkpoints of ours to delete.
+_LAYOUT = {
+    "checkpoints": "thread_id, checkpoint_ns, checkpoint_id, checkpoint",
+    "{writes}": "thread_id, checkpoint_ns, checkpoint_id, task_id, channel",
+}
+
+
+@contextmanager
+def open_saver(
+    backend: str, dsn: Dsn | None, environ: Mapping[str, str], console: Console
+) -> Iterator[Saver]:
+    """Open a saver for one command.
+
+    Args:
+        backend: One of ``options.BACKENDS``.
+        dsn: From the command line.
+        environ: The environment, for ``LGEC_DSN``; empty there counts as not set.
+        console: Is told what it must not show.
+
+    Raises:
+        UsageError: No DSN, or one of another backend.
+        CommandError: The storage cannot be opened or holds no checkpoints.
+    """
+    if backend == "memory":
+        if dsn is not None:
+            console.message("warning: --dsn has no meaning for --backend memory; nothing is opened")
+        from langgraph.checkpoint.memory import InMemorySaver
+
+        yield InMemorySaver()
+        return
+    dsn = dsn or Dsn(environ.get(DSN_VARIABLE, ""))
+    if not dsn:
+        raise UsageError(
+            f"--dsn is required for --backend {backend}, or the environment variable {DSN_VARIABLE}"
+        )
+    console.hide(dsn.secrets())
+    with _OPENERS[backend](dsn, environ) as saver:
+        yield saver
+
+
+@contextmanager
+def _open_sqlite(dsn: Dsn, _environ: Mapping[str, str]) -> Iterator[Saver]:
+    if dsn.is_url():
+        raise UsageError(
+            "--backend sqlite takes the path of a file, not a URL; for a server use another backend"
+        )
+    saver_class = _optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")
+    path = Path(dsn.reveal())
+    shown = dsn.shown()
+    try:
+        if not path.exists():
+            raise CommandError(f"{shown}: no such file; nothing was created")
+        if not path.is_file():
+            raise CommandError(f"{shown} is no file")
+        # mode=rw: a file that vanishes now is not created either.
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            uri, uri=True, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS
+        )
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise CommandError(f"{shown} cannot be opened: {error}") from error
+    with closing(connection):
+        try:
+            for sql in _probes(writes="writes"):
+                connection.execute(sql).close()
+        except sqlite3.DatabaseError as error:
+            raise CommandError(_sqlite_refusal(shown, error)) from error
+        yield saver_class(connection)
+
+
+def _sqlite_refusal(shown: str, error: sqlite3.DatabaseError) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
+    if code == sqlite3.SQLITE_NOTADB:
+        return f"{shown} is no SQLite database; nothing was changed"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"{shown} is busy: another process has it locked ({error}); try again"
+    if code == sqlite3.SQLITE_ERROR:  # no such table, no such column
+        return f"{shown} is no checkpoint database of SqliteSaver ({error}); nothing was changed"
+    return f"{shown} cannot be read: {error}"
+
+
+@contextmanager
+def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
+    saver_class = _optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.rows import dict_row
+
+    try:
+        settings = conninfo_to_dict(dsn.reveal())
+    except psycopg.Error:
+        # The driver's message quotes the string, and so does the error it comes with.
+        raise CommandError(
+            "the connection string cannot be read (it is not shown, it may hold a password); write "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters as %40 and the "
+            "like, or 'host=... dbname=...'"
+        ) from None
+    defaults: dict[str, Any] = {"fallback_application_name": "langgraph-ephemeral-checkpointer"}
+    if "PGCONNECT_TIMEOUT" not in environ:
+        defaults["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
+    try:
+        connection: psycopg.Connection[Any] = psycopg.connect(
+            make_conninfo(dsn.reveal(), **{**defaults, **settings}),
+            autocommit=True,
+            row_factory=dict_row,
+        )
+    except (psycopg.Error, UnicodeError, ValueError) as error:
+        if dsn.is_ambiguous():
+            raise CommandError(
+                "cannot connect to Postgres; what the driver says is not shown, because it may "
+                "hold a part of the password: write the characters @ / ? # in it as %40 %2F %3F %23"
+            ) from None
+        raise CommandError(f"cannot connect to Postgres: {error}") from error
+    with closing(connection):
+        try:
+            for sql in _probes(writes="checkpoint_writes"):
+                connection.execute(sql.encode()).close()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+            raise CommandError(
+                f"the database {connection.info.dbname!r} has no tables of PostgresSaver where the "
+                f"search path looks ({error.diag.message_primary}); nothing was created"
+            ) from error
+        except psycopg.Error as error:
+            raise CommandError(
+                f"the checkpoints in {connection.info.dbname!r} cannot be read: {error}"
+            ) from error
+        yield saver_class(connection)
+
+
+_OPENERS: dict[str, Callable[[Dsn, Mapping[str, str]], AbstractContextManager[Saver]]] = {
+    "sqlite": _open_sqlite,
+    "postgres": _open_postgres,
+}
+
+
+def _probes(*, writes: str) -> Iterator[str]:
+    for table, columns in _LAYOUT.items():
+        yield f"SELECT {columns} FROM {table.format(writes=writes)} LIMIT 0"
+
+
+def _optional(extra: str, module: str, name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise CommandError(
+            f"--backend {extra} needs more packages ({error}); install them with: "
+            f"pip install 'langgraph-ephemeral-checkpointer[{extra}]'"
+        ) from error

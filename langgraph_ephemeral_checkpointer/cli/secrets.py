@@ -1,0 +1,94 @@
+"""Data source names, whose passwords are never shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+HIDDEN = "***"
+
+_PASSWORD_KEY = re.compile(r"(?i)(password\s*=\s*)('(?:\\.|[^'\\])*'|[^\s&]+)")
+_USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):[^\s]*@")
+_SCHEME = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
+
+
+def shown(word: str) -> str:
+    """Give a word of the command line for a message, or not if it may be a misplaced DSN."""
+    return repr(word) if len(word) <= 30 and not re.search(r"[@=/]", word) else "a value"
+
+
+class Dsn:
+    """Where the storage is: a path or a connection string. Its text is not shown by accident.
+
+    Args:
+        text: As the user gave it.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"Dsn({HIDDEN})"
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def reveal(self) -> str:
+        """Give the text, to connect with and for nothing else."""
+        return self._text
+
+    def shown(self) -> str:
+        """Give the text for a message, or words instead where it may hold a password."""
+        known = "@" in self._text or "password" in self._text.lower()
+        return "the file that the DSN names" if known else repr(self._text)
+
+    def is_url(self) -> bool:
+        """Say whether it has the form of a URL."""
+        return _SCHEME.match(self._text) is not None
+
+    def is_ambiguous(self) -> bool:
+        """Say whether a driver may take a part of the password for something else.
+
+        It would then show that part in its messages. That is so for a URL with one of
+        ``@ / ? #`` in the password that is not percent-encoded.
+        """
+        if not self.is_url():
+            return False
+        userinfo, at, _ = self._text.split("://", 1)[1].rpartition("@")
+        return bool(at) and re.search(r"[@/?#\s]", userinfo) is not None
+
+    def secrets(self) -> set[str]:
+        """Give every text that must not be shown: the passwords, as typed and decoded."""
+        found = {self._unquote(value) for _, value in _PASSWORD_KEY.findall(self._text)}
+        if self.is_url():
+            rest = self._text.split("://", 1)[1]
+            for at in (place.start() for place in re.finditer("@", rest)):
+                _, colon, password = rest[:at].partition(":")
+                found.add(password if colon else "")
+        found |= {os.environ.get("PGPASSWORD", "")}
+        found |= {unquote(secret) for secret in found}
+        if len(found - {""}) > 0:
+            found.add(self._text)
+        return found - {""}
+
+    @staticmethod
+    def _unquote(value: str) -> str:
+        quoted = len(value) > 1 and value[0] == value[-1] == "'"
+        return re.sub(r"\\(.)", r"\1", value[1:-1] if quoted else value)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Take secrets out of a text: those given, and whatever looks like a password in a DSN.
+
+    Args:
+        text: What is about to be shown.
+        secrets: Texts that must not be in it.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
+    return _PASSWORD_KEY.sub(rf"\1{HIDDEN}", text)
