@@ -22,8 +22,12 @@ GREGORIAN = 0x01B21DD213814000
 def uuid6_at(seconds: float, sequence: int = 0, node: int = 0x123456789ABC) -> str:
     """The checkpoint id that LangGraph would make at a time, in seconds since the epoch."""
     ticks = round(seconds * 10_000_000) + GREGORIAN
-    value = (ticks >> 12 & 0xFFFFFFFFFFFF) << 80 | (ticks & 0xFFF) << 64
-    return str(uuid.UUID(int=value | (sequence & 0x3FFF) << 48 | node, version=6))
+    return _uuid6(ticks, 0x8000000000000000 | (sequence & 0x3FFF) << 48 | node)
+
+
+def _uuid6(ticks: int, low: int) -> str:
+    # Not UUID(version=6), which Python below 3.14 refuses.
+    return str(uuid.UUID(int=ticks >> 12 << 80 | 6 << 76 | (ticks & 0xFFF) << 64 | low))
 
 
 def uuid7_at(seconds: float, low: int = 1) -> str:
@@ -42,8 +46,7 @@ def shift_id(checkpoint_id: str, seconds: float) -> str:
         return checkpoint_id
     ticks = (value.int >> 80) << 12 | (value.int >> 64) & 0xFFF
     ticks += round(seconds * 10_000_000)
-    low = value.int & 0xFFFFFFFFFFFFFFFF
-    return str(uuid.UUID(int=(ticks >> 12) << 80 | (ticks & 0xFFF) << 64 | 6 << 76 | low))
+    return _uuid6(ticks, value.int & 0xFFFFFFFFFFFFFFFF)
 
 
 def _shift_checkpoint(checkpoint: dict[str, Any], seconds: float) -> dict[str, Any]:
