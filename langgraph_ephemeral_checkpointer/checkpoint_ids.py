@@ -7,8 +7,10 @@ the fields of version 1 on Python < 3.14, so the bits are taken apart here.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
+from fractions import Fraction
 
 _GREGORIAN = 0x01B21DD213814000
 """100-nanosecond ticks from 1582-10-15, where UUID time begins, to 1970-01-01."""
@@ -56,11 +58,14 @@ def first_id_at(seconds: float) -> str:
     Returns:
         Every UUID version 6 from before ``seconds`` sorts below it, every later one not.
     """
-    # Compared as a float first: an age of 1e300 seconds does not fit any integer clock.
-    ticks_wanted = seconds * _TICKS_PER_SECOND + _GREGORIAN
-    ticks = 0 if ticks_wanted <= 0 else min(int(ticks_wanted), _MAX_TICKS)
-    if ticks_wanted >= _MAX_TICKS:
+    # Exact, and rounded up: what falls between two ticks is after the earlier one. Compared
+    # first: an age of 1e300 seconds fits no clock, and infinity is no fraction.
+    if seconds <= -_GREGORIAN / _TICKS_PER_SECOND:
+        ticks = 0
+    elif seconds >= (_MAX_TICKS - _GREGORIAN) / _TICKS_PER_SECOND:
         ticks = _MAX_TICKS
+    else:
+        ticks = _GREGORIAN + math.ceil(Fraction(seconds) * _TICKS_PER_SECOND)
     digits = f"{ticks:015x}"
     return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}-0000-000000000000"
 

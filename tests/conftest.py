@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+import pytest_asyncio
+
+from tests import backends
 
 _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
 
@@ -59,3 +63,15 @@ def pg_dsn(postgres_database: str) -> str:
     with psycopg.connect(postgres_database, autocommit=True) as conn:
         conn.execute("TRUNCATE checkpoints, checkpoint_blobs, checkpoint_writes")
     return postgres_database
+
+
+@pytest_asyncio.fixture(params=backends.PARAMS, ids="-".join)
+async def backend(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[backends.Backend]:
+    """Each saver, opened fresh, in each colour; parametrise it indirectly for fewer."""
+    kind, colour = request.param
+    # Asked for only where it is needed, so that the rest runs without a server.
+    dsn = request.getfixturevalue("pg_dsn") if backends.is_postgres(kind) else None
+    async with backends.open_backend(kind, colour, tmp_path, dsn) as opened:
+        yield opened

@@ -21,7 +21,8 @@ from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last
 
 LIKE_UUID6 = "________-____-6___-____-____________"
-"""The form of a UUID version 6, for LIKE: cheap enough to run on every row of a scan."""
+"""The form of a UUID version 6, for LIKE: cheap enough to run on every row of a scan. What is
+no lower-case hexadecimal is told apart by each backend's own means."""
 
 
 class ThreadRow(NamedTuple):
@@ -107,7 +108,7 @@ class Cutoffs(NamedTuple):
     def matches(self, row: ThreadRow) -> bool:
         """Say whether a row is worth turning into facts; odd ones always are."""
         return (
-            row.odd_ids > 0
+            is_odd(row)
             or (self.newest_before is not None and row.last_id < self.newest_before)
             or (
                 self.born_before is not None
