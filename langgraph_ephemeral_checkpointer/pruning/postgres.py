@@ -10,8 +10,9 @@ from per-thread estimates, which are worst for the few huge threads that need tr
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langgraph_ephemeral_checkpointer import survivors as rule
@@ -31,11 +32,20 @@ from langgraph_ephemeral_checkpointer.survivors import (
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
-# How many checkpoints each namespace has; an index-only scan of the primary key.
+# For this transaction: the rows of one namespace are joined by hash or merge only, because a
+# nested loop, planned for a small thread, is quadratic in a huge one (what is looked up with
+# LATERAL is looked up as before); and nothing is compiled for it.
+SETTINGS = "SELECT set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)"
+
+# How many checkpoints each namespace has; read from the index of the primary key alone.
 SIZES = """
-SELECT thread_id, checkpoint_ns, count(*)
-FROM checkpoints WHERE thread_id = ANY(%s)
-GROUP BY thread_id, checkpoint_ns
+SELECT t.thread_id, s.checkpoint_ns, s.size
+FROM unnest(%s::text[]) AS t (thread_id)
+CROSS JOIN LATERAL (
+    SELECT checkpoint_ns, count(*) AS size FROM checkpoints
+    WHERE thread_id = t.thread_id
+    GROUP BY checkpoint_ns
+) AS s
 """
 
 # Threads without subgraphs: nothing but the newest ids matters.
@@ -89,6 +99,7 @@ CROSS JOIN LATERAL (
         CROSS JOIN LATERAL (
             SELECT c.checkpoint -> 'channel_values' -> version.key AS value
         ) AS value
+        OFFSET 0  -- looked up once per channel, not once per aggregate
     ) AS v
 ) AS held
 """
@@ -121,65 +132,89 @@ CROSS JOIN LATERAL (
 ) AS c
 """  # noqa: S608 - a constant
 
-# What goes: every row of the namespaces that were decided on, but the rows that stay.
-_DECIDED = """
-spaces AS MATERIALIZED (
-    SELECT * FROM unnest(%s::text[], %s::text[]) AS s (thread_id, checkpoint_ns)
-), kept AS MATERIALIZED (
-    SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])
-        AS k (thread_id, checkpoint_ns, checkpoint_id)
-), gone AS (
-    SELECT c.ctid, c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.checkpoint
-    FROM spaces s
-    JOIN checkpoints c ON c.thread_id = s.thread_id AND c.checkpoint_ns = s.checkpoint_ns
-    WHERE NOT EXISTS (
-        SELECT 1 FROM kept k
-        WHERE k.thread_id = c.thread_id AND k.checkpoint_ns = c.checkpoint_ns
-        AND k.checkpoint_id = c.checkpoint_id
-    )
+# In the statements that delete, `s` is a namespace with `below`, from which on everything
+# stays, and `kept`, an object with the ids below that as its keys. Rows are found through
+# the keys of their namespace and deleted by their ctid, which in one snapshot is exact: a row
+# that another transaction has changed since ends this one in a serialization failure.
+_SPACES = """
+WITH spaces AS MATERIALIZED (
+    SELECT thread_id, checkpoint_ns, below, kept::jsonb AS kept
+    FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+        AS s (thread_id, checkpoint_ns, below, kept)
 )
+"""
+
+_GONE = """
+    SELECT {columns} FROM checkpoints
+    WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id < s.below AND NOT s.kept ? checkpoint_id
+    OFFSET 0
+"""
+
+_STAYS = """
+    SELECT checkpoint FROM checkpoints
+    WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id >= s.below
+    UNION ALL
+    SELECT checkpoint FROM checkpoints
+    WHERE s.kept <> '{}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id < s.below AND s.kept ? checkpoint_id
+"""
+
+_NAMED = """
+    SELECT v.key AS channel, v.value AS version
+    FROM ({rows}) AS c CROSS JOIN LATERAL jsonb_each_text(c.checkpoint -> 'channel_versions') AS v
 """
 
 # The blobs that a row that goes refers to and no row that stays does. One that nothing
 # refers to is left alone: a run may be about to save the checkpoint that does.
-DELETE_BLOBS = f"""
-WITH {_DECIDED}, freed AS (
-    SELECT DISTINCT g.thread_id, g.checkpoint_ns, v.key AS channel, v.value AS version
-    FROM gone g CROSS JOIN LATERAL jsonb_each_text(g.checkpoint -> 'channel_versions') AS v
-    EXCEPT
-    SELECT k.thread_id, k.checkpoint_ns, v.key, v.value
-    FROM kept k
-    CROSS JOIN LATERAL (
-        SELECT checkpoint FROM checkpoints c
-        WHERE c.thread_id = k.thread_id AND c.checkpoint_ns = k.checkpoint_ns
-        AND c.checkpoint_id = k.checkpoint_id
-        LIMIT 1
-    ) AS c
-    CROSS JOIN LATERAL jsonb_each_text(c.checkpoint -> 'channel_versions') AS v
+FREED_BLOBS = (
+    f"({_NAMED.format(rows=_GONE.format(columns='checkpoint'))}EXCEPT {_NAMED.format(rows=_STAYS)})"
 )
-DELETE FROM checkpoint_blobs b USING freed f
-WHERE b.thread_id = f.thread_id AND b.checkpoint_ns = f.checkpoint_ns
-AND b.channel = f.channel AND b.version = f.version
+
+DELETE_BLOBS = f"""{_SPACES}
+DELETE FROM checkpoint_blobs WHERE ctid = ANY (ARRAY (
+    SELECT b.tid FROM spaces s
+    CROSS JOIN LATERAL (
+        SELECT stored.tid FROM {{freed}} AS freed
+        JOIN (
+            SELECT ctid AS tid, channel, version FROM checkpoint_blobs
+            WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+            OFFSET 0
+        ) AS stored USING (channel, version)
+    ) AS b
+))
 """  # noqa: S608 - constants
 
 # A run saves writes in the background, and they can be there before their checkpoint, so
 # only those of rows that go do.
-DELETE_WRITES = f"""
-WITH {_DECIDED}
-DELETE FROM checkpoint_writes w USING gone g
-WHERE w.thread_id = g.thread_id AND w.checkpoint_ns = g.checkpoint_ns
-AND w.checkpoint_id = g.checkpoint_id
+DELETE_WRITES = f"""{_SPACES}
+DELETE FROM checkpoint_writes WHERE ctid = ANY (ARRAY (
+    SELECT w.tid FROM spaces s
+    CROSS JOIN LATERAL (
+        SELECT stored.tid FROM ({_GONE.format(columns="checkpoint_id")}) AS gone
+        JOIN (
+            SELECT ctid AS tid, checkpoint_id FROM checkpoint_writes
+            WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+            AND checkpoint_id < s.below
+            OFFSET 0
+        ) AS stored USING (checkpoint_id)
+    ) AS w
+))
 """  # noqa: S608 - constants
 
-DELETE_CHECKPOINTS = f"""
-WITH {_DECIDED}, deleted AS (
-    DELETE FROM checkpoints c USING gone g
-    WHERE c.thread_id = g.thread_id AND c.checkpoint_ns = g.checkpoint_ns
-    AND c.checkpoint_id = g.checkpoint_id
-    RETURNING c.thread_id
+DELETE_CHECKPOINTS = f"""{_SPACES}, deleted AS (
+    DELETE FROM checkpoints WHERE ctid = ANY (ARRAY (
+        SELECT c.tid FROM spaces s
+        CROSS JOIN LATERAL ({_GONE.format(columns="ctid AS tid")}) AS c
+    ))
+    RETURNING thread_id
 )
 SELECT thread_id, count(*) FROM deleted GROUP BY thread_id
 """  # noqa: S608 - constants
+
+# The rows of that many threads are deleted at a time, while they are still in the cache.
+_THREADS_PER_DELETE = 100
 
 
 def prune_postgres(
@@ -204,6 +239,7 @@ def prune_postgres(
     """
     outcomes = dict.fromkeys(thread_ids, PruneOutcome())
     yield Statement(SNAPSHOT, fetch=False)
+    yield Statement(SETTINGS)
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
         sizes[thread_id][namespace] = size
@@ -218,20 +254,37 @@ def prune_postgres(
         return outcomes
 
     births = yield from _births(found)
-    spaces = [(thread, space) for thread, result in found.items() for space in result.kept]
-    kept = [
-        (thread, space, id_)
-        for thread, result in found.items()
-        for space, ids in result.kept.items()
-        for id_ in ids
-    ]
-    decided = (*_columns(spaces, 2), *_columns(kept, 3))
-    yield Statement(DELETE_BLOBS, decided, fetch=False)
-    yield Statement(DELETE_WRITES, decided, fetch=False)
-    removed = yield Statement(DELETE_CHECKPOINTS, decided)
+    for start in range(0, len(found), _THREADS_PER_DELETE):
+        chunk = list(found)[start : start + _THREADS_PER_DELETE]
+        decided = _columns(
+            (
+                (thread_id, *space)
+                for thread_id in chunk
+                for space in _decided(rows[thread_id], found[thread_id])
+            ),
+            4,
+        )
+        yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), decided, fetch=False)
+        yield Statement(DELETE_WRITES, decided, fetch=False)
+        removed = yield Statement(DELETE_CHECKPOINTS, decided)
+        outcomes |= {thread_id: PruneOutcome(count) for thread_id, count in removed}
     yield from mark_postgres(births)
-    outcomes |= {thread_id: PruneOutcome(count) for thread_id, count in removed}
     return outcomes
+
+
+def _decided(rows: Iterable[Row], found: Survivors) -> Iterator[tuple[str, str, str]]:
+    """Return namespace, from where on everything stays, and what stays below that (JSON)."""
+    listed: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        listed[row.namespace].append(row.id)
+    for namespace, kept in found.kept.items():
+        below = listed[namespace][-1] + "0"  # above the newest, in every collation
+        for id_ in reversed(listed[namespace]):
+            if id_ not in kept:
+                break
+            below = id_
+        rest = {id_: None for id_ in kept if id_ < below}
+        yield namespace, below, json.dumps(rest)
 
 
 def _rows(
@@ -340,4 +393,8 @@ def _callers(parents: Any) -> dict[str, str]:
 
 
 def _columns(rows: Iterable[tuple[str, ...]], count: int) -> tuple[list[str], ...]:
-    return tuple([row[at] for row in rows] for at in range(count))
+    columns: tuple[list[str], ...] = tuple([] for _ in range(count))
+    for row in rows:
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    return columns

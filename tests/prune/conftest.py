@@ -21,9 +21,7 @@ def postgres_pair(postgres_database: str) -> Iterator[tuple[str, str]]:
     for schema in schemas:
         with psycopg.connect(postgres_database, autocommit=True) as conn:
             conn.execute(f"CREATE SCHEMA {schema}")
-        dsn = psycopg.conninfo.make_conninfo(
-            postgres_database, options=f"-csearch_path={schema}"
-        )
+        dsn = psycopg.conninfo.make_conninfo(postgres_database, options=f"-csearch_path={schema}")
         with PostgresSaver.from_conn_string(dsn) as saver:
             saver.setup()
         dsns.append(dsn)

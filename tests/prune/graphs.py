@@ -88,9 +88,7 @@ def build(saver: Any, frequency: int = 5) -> Any:
     in_call = sub(("ic1", note("ic1")), ("ic2", note("ic2", "deep")), checkpointer=True)
     in_keep = sub(("ik1", note("ik1")), ("ik2", note("ik2", "deep")))
     call = sub(("c1", note("c1")), ("c_in", in_call), ("c2", note("c2", "ask")))
-    keep = sub(
-        ("k1", note("k1")), ("k_in", in_keep), ("k2", note("k2", "ask")), checkpointer=True
-    )
+    keep = sub(("k1", note("k1")), ("k_in", in_keep), ("k2", note("k2", "ask")), checkpointer=True)
     builder = StateGraph(State)
     builder.add_node("a", lambda state: {**say("a")(state), "scratch": "used"})
     builder.add_node("work", work)
@@ -177,7 +175,7 @@ class Driver:
             else:
                 value = {"plain": ["up"], "delta": ["up"], "cmd": operation["cmd"]}
                 given = await self.update(value, at, "a")
-        except Exception as error:  # invalid in this state; it has to be so on both
+        except Exception as error:  # noqa: BLE001 - invalid in this state; it has to be so on both
             return type(error).__name__
         if isinstance(given, dict) and "__interrupt__" in given:
             given = {**given, "__interrupt__": sorted(i.value for i in given["__interrupt__"])}

@@ -98,8 +98,7 @@ class Place:
             return {
                 "checkpoints": set(
                     conn.execute(
-                        "SELECT checkpoint_ns, checkpoint_id FROM checkpoints "
-                        "WHERE thread_id = %s",
+                        "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = %s",
                         (thread_id,),
                     )
                 ),

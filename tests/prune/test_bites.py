@@ -73,7 +73,5 @@ def test_without_the_rule_for_blobs_on_memory(locate):
 
 
 def test_without_the_rule_for_blobs_on_postgres(locate):
-    start = postgres.DELETE_BLOBS.index("    EXCEPT")
-    end = postgres.DELETE_BLOBS.index(")\nDELETE")
-    without = postgres.DELETE_BLOBS[:start] + postgres.DELETE_BLOBS[end:]
-    bites("postgres", locate, histories(), (postgres, "DELETE_BLOBS", without))
+    gone_alone = postgres.FREED_BLOBS.partition("EXCEPT")[0] + ")"
+    bites("postgres", locate, histories(), (postgres, "FREED_BLOBS", gone_alone))
