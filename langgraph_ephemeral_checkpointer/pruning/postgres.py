@@ -32,10 +32,12 @@ from langgraph_ephemeral_checkpointer.survivors import (
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
-# For this transaction: the rows of one namespace are joined by hash or merge only, because a
-# nested loop, planned for a small thread, is quadratic in a huge one (what is looked up with
-# LATERAL is looked up as before); and nothing is compiled for it.
-SETTINGS = "SELECT set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)"
+NO_JIT = "SELECT set_config('jit', 'off', true)"
+
+# For the deletes: the rows of one namespace are joined by hash or merge only, because a
+# nested loop, planned for a small thread, is quadratic in a huge one. What is looked up with
+# LATERAL is looked up as before.
+NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
 
 # How many checkpoints each namespace has; read from the index of the primary key alone.
 SIZES = """
@@ -70,7 +72,8 @@ ORDER BY checkpoint_id
 
 # A value is stored in a blob that is not marked empty, or inline if it is a plain scalar. An
 # inline null is read back as nothing. A snapshot of a delta channel is a blob with an
-# inline `true` beside it, which no other value has.
+# inline `true` beside it, which no other value has. (`OFFSET 0` in an EXISTS keeps it a look-up
+# by key; the planner else prefers to hash all of the thread's blobs, for every row.)
 _CONTENTS = """
 SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
     held.stored, held.unstored, held.snapshots,
@@ -79,6 +82,7 @@ SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
         SELECT 1 FROM checkpoint_writes w
         WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
         AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
+        OFFSET 0
     ) THEN c.parent_checkpoint_id END
 FROM {wanted}
 CROSS JOIN LATERAL (
@@ -94,6 +98,7 @@ CROSS JOIN LATERAL (
                 WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
                 AND b.channel = version.key AND b.version = version.value
                 AND b.type <> 'empty'
+                OFFSET 0
             ) AS blob
         FROM jsonb_each_text(c.checkpoint -> 'channel_versions') AS version
         CROSS JOIN LATERAL (
@@ -239,7 +244,7 @@ def prune_postgres(
     """
     outcomes = dict.fromkeys(thread_ids, PruneOutcome())
     yield Statement(SNAPSHOT, fetch=False)
-    yield Statement(SETTINGS)
+    yield Statement(NO_JIT)
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
         sizes[thread_id][namespace] = size
@@ -253,7 +258,8 @@ def prune_postgres(
     if not found:
         return outcomes
 
-    births = yield from _births(found)
+    yield from mark_postgres((yield from _births(found)))
+    yield Statement(NO_NESTED_LOOPS)
     for start in range(0, len(found), _THREADS_PER_DELETE):
         chunk = list(found)[start : start + _THREADS_PER_DELETE]
         decided = _columns(
@@ -268,7 +274,6 @@ def prune_postgres(
         yield Statement(DELETE_WRITES, decided, fetch=False)
         removed = yield Statement(DELETE_CHECKPOINTS, decided)
         outcomes |= {thread_id: PruneOutcome(count) for thread_id, count in removed}
-    yield from mark_postgres(births)
     return outcomes
 
 
