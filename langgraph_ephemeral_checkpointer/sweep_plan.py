@@ -181,9 +181,9 @@ class Sweep:
         one all candidates are remembered.
         """
         room = None if self._settings.policy_resolver else limit + self._settings.batch_size
-        beyond: _Candidate | None = None
+        prune = True
         while True:
-            found = yield from self._oldest(room, beyond)
+            found = yield from self._oldest(room, prune)
             rest = iter(found)
             while (missing := limit - len(self._result.deleted_thread_ids)) > 0:
                 batch = list(islice(rest, min(missing, self._settings.batch_size)))
@@ -192,19 +192,23 @@ class Sweep:
                 yield from self._delete(batch)
             if missing <= 0 or room is None or len(found) < room:
                 return
-            beyond = found[-1]
+            prune = False
 
-    def _oldest(self, room: int | None, beyond: _Candidate | None) -> Steps[list[_Candidate]]:
-        """Find the ``room`` candidates that have been overdue longest, after ``beyond``."""
+    def _oldest(self, room: int | None, prune: bool) -> Steps[list[_Candidate]]:
+        """Find the ``room`` candidates that have been overdue longest and were not tried yet."""
         found: list[_Candidate] = []
+        # A thread may have changed since an earlier walk, and match by another rule now.
+        settled = {*self._result.kept, *self._result.deleted_thread_ids}
+        self._matched = len(self._result.deleted_thread_ids) + self._failed_or_kept
 
         def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
             candidates, prunable = yield from self._judge(threads)
-            found.extend(one for one in candidates if beyond is None or one > beyond)
+            fresh = [one for one in candidates if one.thread_id not in settled]
+            self._matched += len(fresh)
+            found.extend(fresh)
             if room is not None and len(found) > 2 * room:
                 found[:] = heapq.nsmallest(room, found)
-            if beyond is None:
-                self._matched += len(candidates)
+            if prune:
                 yield from self._prune(prunable)
 
         yield from self._walk(handle)
@@ -219,8 +223,9 @@ class Sweep:
         while True:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
             seen += page.seen
-            yield from handle(page.threads)
+            # A later walk sees less, by what was deleted.
             self._seen = max(self._seen, seen)
+            yield from handle(page.threads)
             if page.next is None:
                 return
             after = page.next
@@ -254,7 +259,7 @@ class Sweep:
                 )
                 continue
             if verdict.kept is not None:
-                self._result.kept[facts.thread_id] = verdict.kept
+                self._result.kept.setdefault(facts.thread_id, verdict.kept)
             keep = policy.max_checkpoints_per_thread
             if keep is not None and facts.root_checkpoint_count > keep:
                 prunable[keep].append(facts.thread_id)
@@ -302,7 +307,7 @@ class Sweep:
                 self._keep(thread_id, Outcome(KeepReason.FAILED, _describe(error)))
             raise _StoppedEarly from error
         for thread_id, candidate in approved.items():
-            outcome = outcomes[thread_id]
+            outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
                 self._keep(thread_id, outcome)
                 continue
@@ -318,6 +323,9 @@ class Sweep:
     def _note_deleted(self, candidate: _Candidate) -> None:
         self._result.deleted_thread_ids.append(candidate.thread_id)
         self._result.reasons[candidate.thread_id] = candidate.reason
+
+    def _no_outcome(self) -> str:
+        return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
 
     def _keep(self, thread_id: str, outcome: Outcome) -> None:
         assert outcome.kept is not None  # noqa: S101 - for the type checker

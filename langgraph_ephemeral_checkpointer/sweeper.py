@@ -93,7 +93,9 @@ class TTLSweeper:
             "on_sweep_complete": on_sweep_complete,
             "on_after_delete": on_after_delete,
         }
-        for name, callback in {**callbacks, "clock": clock}.items():
+        if not callable(clock):
+            raise TypeError(f"clock must be callable, not {type(clock).__name__}")
+        for name, callback in callbacks.items():
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
         _check_count("batch_size", batch_size)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
@@ -48,10 +49,9 @@ class MemoryStrategy(Strategy):
         self, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Mapping[str, Outcome]:
         """Delete threads; see the class for what makes it whole."""
-        saver = self.checkpointer
         outcomes: dict[str, Outcome] = {}
-        gone: set[Any] = set()
         keys = self._keys_by_text(thread_ids)
+        rest = self._rest_of({key for found in keys.values() for key in found})
         for text in thread_ids:
             facts = self._facts(text, keys.get(text, ()), interrupts=True)
             why_kept = recheck(text, facts) if recheck else None
@@ -59,13 +59,24 @@ class MemoryStrategy(Strategy):
                 judged = facts.checkpoint_count if facts and recheck else None
                 why_kept = self._take_out(keys.get(text, ()), judged)
             if why_kept is None:
-                gone.update(keys[text])
+                for key in keys[text]:
+                    for table, entry in rest.get(key, ()):
+                        table.pop(entry, None)
             outcomes[text] = Outcome(why_kept)
-        # One pass for the whole batch: the keys of blobs and writes cannot be looked up by thread.
-        for table in (saver.writes, saver.blobs):
-            for entry in [entry for entry in list(table) if entry[0] in gone]:
-                table.pop(entry, None)
         return outcomes
+
+    def _rest_of(self, keys: Collection[Any]) -> dict[Any, list[tuple[dict[Any, Any], Any]]]:
+        """List the writes and blobs of threads.
+
+        In one pass for the whole batch, since they cannot be looked up by thread. And before any
+        thread is taken out: what comes later belongs to a run that begins anew.
+        """
+        rest: dict[Any, list[tuple[dict[Any, Any], Any]]] = defaultdict(list)
+        for table in (self.checkpointer.writes, self.checkpointer.blobs):
+            for entry in list(table):
+                if entry[0] in keys:
+                    rest[entry[0]].append((table, entry))
+        return rest
 
     def _take_out(self, keys: Sequence[Any], judged: int | None) -> KeepReason | None:
         storage = self.checkpointer.storage

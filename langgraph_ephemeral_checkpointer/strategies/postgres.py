@@ -217,9 +217,11 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     removed = yield Statement(_DELETE_CHECKPOINTS, (doomed,), fetch=False)
     for sql in _DELETE_REST:
         yield Statement(sql, (doomed,), fetch=False)
-    if recheck is not None and (
-        removed != sum(rows[thread_id].checkpoints for thread_id in doomed)
-        or (yield Statement(_STILL_THERE, (doomed,)))
+    # A row that the recheck did not see is reason to keep the thread. A row that is left is one
+    # without a recheck too: its blobs are gone.
+    counted = sum(rows[thread_id].checkpoints for thread_id in doomed)
+    if (recheck is not None and removed != counted) or (
+        yield Statement(_STILL_THERE, (doomed,))
     ):
         raise ThreadMovedError
     return outcomes

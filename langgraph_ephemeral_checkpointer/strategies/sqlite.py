@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -151,9 +152,16 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     else:
         outcomes.update(dict.fromkeys(rows, Outcome()))
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
+    removed = dict.fromkeys(_TABLES, 0)
     for table in _TABLES:
         for statement in _by_ids(_DELETE, doomed, table=table):
-            yield Statement(statement.sql, statement.params, fetch=False)
+            removed[table] += yield Statement(statement.sql, statement.params, fetch=False)
+    # Nobody else writes meanwhile, so only a trigger can have held rows back without an error.
+    if removed["checkpoints"] != sum(rows[thread_id].checkpoints for thread_id in doomed):
+        raise StorageError(
+            "SQLite did not delete every checkpoint; look for a trigger with RAISE(IGNORE) on the "
+            "table checkpoints"
+        )
     return outcomes
 
 

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer import (
+    KeepReason,
+    StorageUnavailableError,
+    TTLPolicy,
+    TTLSweeper,
+)
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, judge
 from langgraph_ephemeral_checkpointer.strategies import Outcome, Page, Strategy
 from tests import backends, foreign
@@ -229,3 +234,87 @@ async def test_an_empty_storage_is_an_empty_result(backend):
     result = await backend.sweep(POLICY)
     assert (result.deleted_thread_ids, result.active_thread_count) == ([], 0)
     assert (result.kept, result.errors, result.deferred_count) == ({}, {}, 0)
+
+
+def test_a_thread_that_woke_up_is_not_tried_again_in_the_same_sweep_under_another_rule():
+    """The limit makes the sweep walk again; what was settled in the first walk stays settled."""
+    threads = {
+        "a": (ThreadFacts("a", NOW - 150, NOW - 150, 1, 1), "busy"),
+        "b": (ThreadFacts("b", NOW - 130, NOW - 505, 1, 1), "wakes"),
+        "c": (ThreadFacts("c", NOW - 101, NOW - 101, 1, 1), "goes"),
+        "d": (ThreadFacts("d", NOW - 100.5, NOW - 100.5, 1, 1), "goes"),
+    }
+    strategy = History(threads, 10)
+    sweeper = TTLSweeper(
+        strategy.checkpointer,
+        POLICY,
+        strategy=strategy,
+        max_deletes_per_sweep=1,
+        batch_size=1,
+        clock=lambda: NOW,
+    )
+    result = sweeper.sweep()
+    assert result.kept == {"a": KeepReason.BUSY, "b": KeepReason.WOKE_UP}
+    assert result.deleted_thread_ids == ["c"]
+    assert result.deferred_count == 1
+    assert result.active_thread_count == 3
+
+
+class Away(History):
+    """A storage that goes away after some deletes."""
+
+    def __init__(self, threads, page_size, good_deletes):
+        super().__init__(threads, page_size)
+        self.good_deletes = good_deletes
+
+    def delete_threads(self, thread_ids, recheck):
+        if not self.good_deletes:
+            raise StorageUnavailableError("the cable is out")
+        self.good_deletes -= 1
+        return super().delete_threads(thread_ids, recheck)
+
+
+@pytest.mark.parametrize("good_deletes", [0, 1, 2])
+@pytest.mark.parametrize("limit", [None, 6])
+def test_a_storage_that_goes_away_is_reported_and_nothing_is_lost_in_the_counts(
+    good_deletes, limit
+):
+    threads = {
+        f"t{n}": (ThreadFacts(f"t{n}", NOW - 200 + n, NOW - 200 + n, 1, 1), "goes")
+        for n in range(8)
+    }
+    strategy = Away(threads, 100, good_deletes)
+    results = []
+    sweeper = TTLSweeper(
+        strategy.checkpointer,
+        POLICY,
+        strategy=strategy,
+        batch_size=2,
+        max_deletes_per_sweep=limit,
+        clock=lambda: NOW,
+        on_sweep_complete=results.append,
+    )
+    result = sweeper.sweep()
+    assert results == [result]
+    assert "the cable is out" in result.errors[""]
+    assert len(result.deleted_thread_ids) == 2 * good_deletes
+    assert result.active_thread_count == 8 - 2 * good_deletes
+    assert len(result.kept) == 2
+    assert result.deferred_count == 8 - 2 * good_deletes - 2
+
+
+def test_a_strategy_that_says_nothing_of_a_thread_has_that_thread_reported():
+    class Silent(History):
+        def delete_threads(self, thread_ids, recheck):
+            return super().delete_threads([one for one in thread_ids if one != "t1"], recheck)
+
+    threads = {
+        f"t{n}": (ThreadFacts(f"t{n}", NOW - 200, NOW - 200, 1, 1), "goes") for n in range(3)
+    }
+    strategy = Silent(threads, 100)
+    result = TTLSweeper(
+        strategy.checkpointer, POLICY, strategy=strategy, clock=lambda: NOW
+    ).sweep()
+    assert result.deleted_thread_ids == ["t0", "t2"]
+    assert result.kept == {"t1": KeepReason.FAILED}
+    assert "Silent" in result.errors["t1"]
