@@ -13,7 +13,7 @@ import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.conninfo import make_conninfo
 
-from tests.cli.threads import HOUR, age, graph, put, run, run_threads
+from tests.cli.threads import HOUR, age, graph, put, run_threads
 
 RULE = ["--idle-ttl", "1h"]
 
@@ -40,29 +40,31 @@ def postgres(name, dsn, *more):
     return [name, "--backend", "postgres", "--dsn", dsn, *RULE, *more]
 
 
-def test_status_dry_run_sweep_status_as_processes(database, tmp_path):
+def test_status_dry_run_sweep_and_status_again(call, database, monkeypatch):
+    monkeypatch.setenv("LGEC_DSN", database)
+
     def told(name, *more):
-        answer = run(name, "--backend", "postgres", *RULE, *more, cwd=tmp_path, LGEC_DSN=database)
-        assert answer.returncode == 0, answer.stderr
+        answer = call(name, "--backend", "postgres", *RULE, *more)
+        assert answer.status == 0, answer.err
         return answer
 
-    lines = told("status", "--json").stdout.splitlines()
+    lines = told("status", "--json").out.splitlines()
     before = {one["thread_id"]: one for one in map(json.loads, lines)}
     assert before["idle"]["reason"] == "idle_ttl"
     assert before["waiting"]["kept"] == "interrupted"
     assert before["fresh"]["expired"] is False
     rows = rows_in(database)
-    dry = json.loads(told("sweep", "--dry-run", "--json").stdout)
+    dry = json.loads(told("sweep", "--dry-run", "--json").out)
     assert dry["deleted_thread_ids"] == ["idle"]
     assert rows_in(database) == rows
     swept = told("sweep", "--coordinate")
-    assert swept.stderr == ""
-    assert "deleted       idle_ttl         idle" in swept.stdout
+    assert swept.err == ""
+    assert "deleted       idle_ttl         idle" in swept.out
     for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
         assert set(rows_in(database, table)) <= {"fresh", "waiting"}
     after = told("status")
-    assert "idle\n" not in after.stdout
-    assert after.stderr == "2 threads: 0 expired, 1 interrupted, 0 of unknown age\n"
+    assert "idle\n" not in after.out
+    assert after.err == "2 threads: 0 expired, 1 interrupted, 0 of unknown age\n"
     with PostgresSaver.from_conn_string(database) as saver:
         assert graph(saver).get_state({"configurable": {"thread_id": "waiting"}}).interrupts
 

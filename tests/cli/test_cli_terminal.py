@@ -18,6 +18,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.main import main
 from tests.cli.threads import HOUR, command, environment, put, run, threads_in
 
 RULE = ["--idle-ttl", "1h"]
@@ -46,53 +47,71 @@ def piped(*argv):
     )
 
 
-def on_terminal(*argv, stderr_too=True, **changes):
-    """Run the program on a pseudo-terminal and give its status and what appears there."""
-    ours, theirs = pty.openpty()
-    changes = {"TERM": "xterm", **changes}
-    process = subprocess.Popen(
-        command(*argv),
-        env=environment(**changes),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs if stderr_too else subprocess.DEVNULL,
-    )
-    os.close(theirs)
+def everything_from(terminal):
     seen = b""
     while True:
         try:
-            part = os.read(ours, 65536)
-        except OSError:  # the last process has closed it
-            break
+            part = os.read(terminal, 65536)
+        except OSError:  # everybody else has closed it
+            part = b""
         if not part:
-            break
+            os.close(terminal)
+            return seen.decode()
         seen += part
-    os.close(ours)
-    return process.wait(timeout=60), seen.decode()
 
 
-def test_a_terminal_gets_colours(file):
-    status, seen = on_terminal(*words("status", file))
-    assert status == 0
-    assert "\x1b[31mexpired: idle_ttl\x1b[0m" in seen
-    assert "\x1b[1mUsage:\x1b[0m" in on_terminal("--help")[1]
-    assert "\x1b[31merror:\x1b[0m" in on_terminal("nonsense")[1]
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """Run main() with its streams on a pseudo-terminal, and give what appears there."""
+
+    def on_terminal(*argv, **environ):
+        for name, value in {"TERM": "xterm", "NO_COLOR": "", **environ}.items():
+            monkeypatch.setenv(name, value)
+        ours, theirs = pty.openpty()
+        with open(theirs, "w") as stream, monkeypatch.context() as patched:  # noqa: PTH123
+            patched.setattr(sys, "stdout", stream)
+            patched.setattr(sys, "stderr", stream)
+            main(list(argv))
+        return everything_from(ours)
+
+    return on_terminal
+
+
+def test_a_process_on_a_terminal_shows_colours(file):
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        command(*words("status", file)),
+        env=environment(TERM="xterm"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    assert "\x1b[31mexpired: idle_ttl\x1b[0m" in everything_from(ours)
+    assert done.wait(timeout=60) == 0
+
+
+def test_a_terminal_gets_colours(on_terminal, file):
+    assert "\x1b[31mexpired: idle_ttl\x1b[0m" in on_terminal(*words("status", file))
+    assert "\x1b[33mkept\x1b[0m" in on_terminal(*words("sweep", file, "--dry-run"))
+    assert "\x1b[1mUsage:\x1b[0m" in on_terminal("--help")
+    assert "\x1b[31merror:\x1b[0m" in on_terminal("nonsense")
 
 
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
-def test_a_terminal_gets_none_where_none_are_wanted(file, plain):
+def test_a_terminal_gets_none_where_none_are_wanted(on_terminal, file, plain):
     for argv in (words("status", file), words("sweep", file), ["--help"], ["nonsense"]):
-        assert "\x1b" not in on_terminal(*argv, **plain)[1]
+        seen = on_terminal(*argv, **plain)
+        assert seen
+        assert "\x1b" not in seen
 
 
-def test_an_empty_no_color_counts_as_not_set(file):
-    assert "\x1b[31m" in on_terminal(*words("status", file), NO_COLOR="")[1]
-
-
-def test_no_colours_off_a_terminal(file, tmp_path):
+def test_no_colours_off_a_terminal(call, file, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     for argv in (words("status", file), words("sweep", file), ["--help"], ["nonsense"]):
-        answer = run(*argv, cwd=tmp_path, TERM="xterm", FORCE_COLOR="1")
-        assert "\x1b" not in answer.stdout + answer.stderr
+        answer = call(*argv)
+        assert answer.out + answer.err
+        assert "\x1b" not in answer.out + answer.err
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=["table", "json"])
@@ -147,7 +166,7 @@ FULL = [Path("/dev/full")] if Path("/dev/full").exists() else []
 
 
 @pytest.mark.parametrize("full", FULL, ids=str)
-@pytest.mark.parametrize("argv", [["status"], ["sweep", "--dry-run"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("argv", [["status"], ["--help"]], ids=" ".join)
 def test_a_full_disk_is_a_failure_in_one_line(file, full, argv):
     if argv != ["--help"]:
         argv = [*words(argv[0], file), *argv[1:]]
@@ -170,9 +189,7 @@ def test_a_full_disk_is_a_failure_in_one_line(file, full, argv):
 ASCII = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}
 
 
-@pytest.mark.parametrize(
-    "argv", [["--help"], ["status", "--help"], ["sweep", "--help"], ["nönsense"], ["sweep", "—"]]
-)
+@pytest.mark.parametrize("argv", [["sweep", "--help"], ["nönsense"]], ids=" ".join)
 def test_an_ascii_terminal_can_show_everything(tmp_path, argv):
     answer = run(*argv, cwd=tmp_path, **ASCII)
     assert answer.returncode in (0, 2)
