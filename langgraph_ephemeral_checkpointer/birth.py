@@ -13,10 +13,10 @@ goes when the thread is deleted, by whatever means.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 
 POSTGRES_PREFIX = "born:"
@@ -30,13 +30,18 @@ Whoever looks for writes without a checkpoint has to leave these rows alone.
 
 _MEMORY_ATTRIBUTE = "_lgec_births"
 
-# The version digit, at its place in the text, as LangGraph and its JS client make ids.
-_TIMED_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[67][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.I)
-
 
 def has_time(checkpoint_id: str) -> bool:
     """Whether a checkpoint id carries its time (a UUID of version 6 or 7)."""
-    return _TIMED_ID.fullmatch(checkpoint_id) is not None
+    return time_of_id(checkpoint_id) is not None
+
+
+def time_of_birth(marker: str | None) -> float | None:
+    """Return the time a marker tells, in seconds since the epoch; None where there is none."""
+    if marker is None:
+        return None
+    time = time_of_id(marker)
+    return time if time is not None else time_of_ts(marker)
 
 
 def birth_of(first_id: str, ts: str | None) -> str:
@@ -72,7 +77,7 @@ def postgres_birth_of(thread_id: str, oldest_root_id: str) -> str:
         oldest_root_id: A SQL expression for the id of its oldest root checkpoint.
     """
     return (
-        f"(SELECT {postgres_birth('lgec_b.type')} FROM checkpoints lgec_b "  # noqa: S608
+        f"(SELECT {postgres_birth('lgec_b.type')} FROM checkpoints lgec_b "
         f"WHERE lgec_b.thread_id = {thread_id} AND lgec_b.checkpoint_ns = '' "
         f"AND lgec_b.checkpoint_id = {oldest_root_id})"
     )
@@ -109,7 +114,7 @@ def sqlite_birth_of(thread_id: str) -> str:
         thread_id: A SQL expression for the thread's id.
     """
     return (
-        f"(SELECT lgec_b.task_id FROM writes lgec_b WHERE lgec_b.thread_id = {thread_id} "  # noqa: S608
+        f"(SELECT lgec_b.task_id FROM writes lgec_b WHERE lgec_b.thread_id = {thread_id} "
         f"AND lgec_b.checkpoint_ns = '{SQLITE_NAMESPACE}' AND EXISTS ("
         "SELECT 1 FROM checkpoints lgec_c WHERE lgec_c.thread_id = lgec_b.thread_id "
         "AND lgec_c.checkpoint_ns = '' AND lgec_c.checkpoint_id = lgec_b.checkpoint_id) "
@@ -154,6 +159,11 @@ def memory_birth_of(saver: Any, thread_id: Hashable) -> str | None:
         return None
     birth: str = marker[1]
     return birth
+
+
+def forget_memory(saver: Any, thread_id: Hashable) -> None:
+    """Drop the marker of a thread that was deleted."""
+    getattr(saver, _MEMORY_ATTRIBUTE, {}).pop(thread_id, None)
 
 
 def mark_memory(saver: Any, thread_id: Hashable, oldest_root_id: str, birth: str) -> None:

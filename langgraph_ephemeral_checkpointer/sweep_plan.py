@@ -31,12 +31,12 @@ from langgraph_ephemeral_checkpointer.expiry import (
 )
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
-    PruneOutcome,
     Recheck,
     Strategy,
 )
@@ -394,7 +394,7 @@ class Sweep:
                 continue
             for batch in _batches(thread_ids, self._settings.batch_size):
                 for thread_id, outcome in (yield from self._prune_apart(batch, keep)).items():
-                    self._result.pruned_checkpoint_count += outcome.removed
+                    self._result.pruned_checkpoint_count += outcome.removed_checkpoints
                     if outcome.left_whole is not None:
                         self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
 
@@ -405,6 +405,9 @@ class Sweep:
         except StorageUnavailableError as error:
             self._result.errors[""] = _describe(error)
             raise _StoppedEarly from error
+        except ThreadMovedError:
+            if len(thread_ids) == 1:  # somebody else trims it, or deletes it
+                return {}
         except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
             if len(thread_ids) == 1:
                 logger.warning("thread %r could not be pruned: %s", thread_ids[0], error)

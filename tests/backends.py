@@ -122,7 +122,11 @@ class Backend:
         return TTLSweeper(self.saver, policy or TTLPolicy(idle_ttl_seconds=3600), **options)
 
     async def sweep(
-        self, sweeper: TTLSweeper | TTLPolicy | None = None, *, dry_run: bool = False, **options: Any
+        self,
+        sweeper: TTLSweeper | TTLPolicy | None = None,
+        *,
+        dry_run: bool = False,
+        **options: Any,
     ) -> SweepResult:
         """Sweep once, with a sweeper or one made for it."""
         if not isinstance(sweeper, TTLSweeper):

@@ -25,7 +25,9 @@ from langgraph_ephemeral_checkpointer.survivors import (
 )
 
 
-def prune_memory(saver: Any, thread_ids: Iterable[Hashable], keep: int) -> dict[Any, PruneOutcome]:
+def prune_memory(
+    saver: Any, thread_ids: Iterable[Hashable], keep: int, *, dry_run: bool = False
+) -> dict[Any, PruneOutcome]:
     """Trim threads of an InMemorySaver to their newest root checkpoints.
 
     The saver has no lock. Everything here goes by copies of its dictionaries and by exact
@@ -35,14 +37,15 @@ def prune_memory(saver: Any, thread_ids: Iterable[Hashable], keep: int) -> dict[
         saver: The InMemorySaver.
         thread_ids: The threads, as the saver's own keys.
         keep: How many of the newest root checkpoints to keep, at least 1.
+        dry_run: Remove nothing, and say what would be.
 
     Returns:
         What was done, for every thread given.
     """
-    return {thread_id: _prune_thread(saver, thread_id, keep) for thread_id in thread_ids}
+    return {thread_id: _prune_thread(saver, thread_id, keep, dry_run) for thread_id in thread_ids}
 
 
-def _prune_thread(saver: Any, thread_id: Hashable, keep: int) -> PruneOutcome:
+def _prune_thread(saver: Any, thread_id: Hashable, keep: int, dry_run: bool) -> PruneOutcome:
     thread = _Thread(saver, thread_id)
     if len(thread.spaces.get(ROOT, ())) <= keep:
         return PruneOutcome()
@@ -55,6 +58,8 @@ def _prune_thread(saver: Any, thread_id: Hashable, keep: int) -> PruneOutcome:
         birth = memory_birth_of(saver, thread_id) or thread.birth()
     except LeaveWholeError as error:
         return PruneOutcome(left_whole=str(error))
+    if dry_run:
+        return PruneOutcome(len(gone))
     removed = sum(_remove(saver, thread_id, key) for key in gone)
     for blob in freed:
         saver.blobs.pop(blob, None)

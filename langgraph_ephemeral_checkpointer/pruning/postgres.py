@@ -135,7 +135,7 @@ CROSS JOIN LATERAL (
     WHERE thread_id = t.thread_id AND checkpoint_ns = ''
     ORDER BY checkpoint_id LIMIT 1
 ) AS c
-"""  # noqa: S608 - a constant
+"""
 
 # In the statements that delete, `s` is a namespace with `below`, from which on everything
 # stays, and `kept`, an object with the ids below that as its keys. Rows are found through
@@ -189,7 +189,7 @@ DELETE FROM checkpoint_blobs WHERE ctid = ANY (ARRAY (
         ) AS stored USING (channel, version)
     ) AS b
 ))
-"""  # noqa: S608 - constants
+"""
 
 # A run saves writes in the background, and they can be there before their checkpoint, so
 # only those of rows that go do.
@@ -206,7 +206,7 @@ DELETE FROM checkpoint_writes WHERE ctid = ANY (ARRAY (
         ) AS stored USING (checkpoint_id)
     ) AS w
 ))
-"""  # noqa: S608 - constants
+"""
 
 DELETE_CHECKPOINTS = f"""{_SPACES}, deleted AS (
     DELETE FROM checkpoints WHERE ctid = ANY (ARRAY (
@@ -216,18 +216,18 @@ DELETE_CHECKPOINTS = f"""{_SPACES}, deleted AS (
     RETURNING thread_id
 )
 SELECT thread_id, count(*) FROM deleted GROUP BY thread_id
-"""  # noqa: S608 - constants
+"""
 
 # The rows of that many threads are deleted at a time, while they are still in the cache.
 _THREADS_PER_DELETE = 100
 
 
 def prune_postgres(
-    thread_ids: Sequence[str], keep: int
+    thread_ids: Sequence[str], keep: int, *, dry_run: bool = False
 ) -> Plan[Statement, dict[str, PruneOutcome]]:
     """Trim threads to their newest root checkpoints.
 
-    To be run inside a transaction in which nothing has been done yet, with rows answered as
+    To be run inside a transaction that began with :data:`SNAPSHOT`, with rows answered as
     tuples, and unprepared: a cached generic plan checks ``= ANY(array)`` one element at a
     time. Another transaction that changes the same rows meanwhile (a second sweeper) makes
     this one end in ``psycopg.errors.SerializationFailure``; it may then be tried again.
@@ -235,15 +235,15 @@ def prune_postgres(
     Args:
         thread_ids: The threads.
         keep: How many of the newest root checkpoints to keep, at least 1.
+        dry_run: Delete nothing, and say what would be removed.
 
     Yields:
-        The statements, the first of which sets the isolation level.
+        The statements.
 
     Returns:
         What was done, for every thread given.
     """
     outcomes = dict.fromkeys(thread_ids, PruneOutcome())
-    yield Statement(SNAPSHOT, fetch=False)
     yield Statement(NO_JIT)
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
@@ -256,6 +256,12 @@ def prune_postgres(
     for thread_id, reason in (doubts | unsure).items():
         outcomes[thread_id] = PruneOutcome(left_whole=reason)
     if not found:
+        return outcomes
+    if dry_run:
+        for thread_id, survivors in found.items():
+            spaces = sizes[thread_id]
+            going = sum(spaces[space] - len(kept) for space, kept in survivors.kept.items())
+            outcomes[thread_id] = PruneOutcome(going)
         return outcomes
 
     yield from mark_postgres((yield from _births(found)))

@@ -37,7 +37,9 @@ _IDS_PER_DELETE = 200
 _STATES_PER_READ = 20
 
 
-def prune_sqlite(thread_ids: Iterable[str], keep: int) -> Plan[Statement, dict[str, PruneOutcome]]:
+def prune_sqlite(
+    thread_ids: Iterable[str], keep: int, *, dry_run: bool = False
+) -> Plan[Statement, dict[str, PruneOutcome]]:
     """Trim threads to their newest root checkpoints.
 
     To be run inside a transaction that holds the write lock from its start
@@ -46,6 +48,7 @@ def prune_sqlite(thread_ids: Iterable[str], keep: int) -> Plan[Statement, dict[s
     Args:
         thread_ids: The threads.
         keep: How many of the newest root checkpoints to keep, at least 1.
+        dry_run: Delete nothing, and say what would be removed.
 
     Yields:
         The statements.
@@ -56,13 +59,13 @@ def prune_sqlite(thread_ids: Iterable[str], keep: int) -> Plan[Statement, dict[s
     outcomes = {}
     for thread_id in thread_ids:
         try:
-            outcomes[thread_id] = yield from _prune_thread(thread_id, keep)
+            outcomes[thread_id] = yield from _prune_thread(thread_id, keep, dry_run)
         except LeaveWholeError as error:  # raised before anything of it was deleted
             outcomes[thread_id] = PruneOutcome(left_whole=str(error))
     return outcomes
 
 
-def _prune_thread(thread_id: str, keep: int) -> Plan[Statement, PruneOutcome]:
+def _prune_thread(thread_id: str, keep: int, dry_run: bool) -> Plan[Statement, PruneOutcome]:
     # Answered by the index of the primary key alone: no state is paged through for it.
     ids = yield Statement(
         "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ?", (thread_id,)
@@ -90,19 +93,22 @@ def _prune_thread(thread_id: str, keep: int) -> Plan[Statement, PruneOutcome]:
     removed = 0
     for namespace, kept in found.kept.items():
         gone = [id_ for space, id_ in keys if space == namespace and id_ not in kept]
+        if dry_run:
+            removed += len(gone)
+            continue
         for chunk in _chunks(gone, _IDS_PER_DELETE):
             where = (
                 f"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id IN ({_marks(chunk)})"
             )
             for table in ("writes", "checkpoints"):
                 count = yield Statement(
-                    f"DELETE FROM {table} {where}",  # noqa: S608 - constants and marks
+                    f"DELETE FROM {table} {where}",
                     (thread_id, namespace, *chunk),
                     fetch=False,
                 )
             removed += count
     oldest = min(found.kept[ROOT])
-    if oldest != min(roots):
+    if oldest != min(roots) and not dry_run:
         yield from mark_sqlite(thread_id, oldest, birth)
     return PruneOutcome(removed)
 
@@ -131,7 +137,7 @@ def _read(thread_id: str, keys: Sequence[Key], need: Need) -> Plan[Statement, di
     for namespace, ids in wanted.items():
         for chunk in _chunks(ids, _STATES_PER_READ):
             answer = yield Statement(
-                "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "  # noqa: S608
+                "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
                 "FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? "
                 f"AND checkpoint_id IN ({_marks(chunk)})",
                 (thread_id, namespace, *chunk),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
-    PruneOutcome,
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
 
 T = TypeVar("T")
@@ -54,19 +55,6 @@ class Outcome:
     kept: KeepReason | None = None
     error: str | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PruneOutcome:
-    """What became of one thread in a prune.
-
-    Attributes:
-        removed: Checkpoint rows removed.
-        left_whole: Why the thread was left as it is, or None.
-    """
-
-    removed: int = 0
-    left_whole: str | None = None
 
 
 class Strategy(ABC):

@@ -6,8 +6,15 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.birth import (
+    forget_memory,
+    memory_birth_of,
+    time_of_birth,
+)
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.pruning.memory import prune_memory
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last, time_of_checkpoint
@@ -26,6 +33,7 @@ class MemoryStrategy(Strategy):
     """
 
     blocks = False
+    can_prune = True
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Page:
         """Read the next page; the cursor holds the ids that the first page found."""
@@ -62,7 +70,23 @@ class MemoryStrategy(Strategy):
                 for key in keys[text]:
                     for table, entry in rest.get(key, ()):
                         table.pop(entry, None)
+                    forget_memory(self.checkpointer, key)
             outcomes[text] = Outcome(why_kept)
+        return outcomes
+
+    def prune_threads(
+        self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
+    ) -> Mapping[str, PruneOutcome]:
+        """Trim threads, one after the other."""
+        outcomes: dict[str, PruneOutcome] = {}
+        by_text = self._keys_by_text(thread_ids)
+        for text in thread_ids:
+            keys = by_text.get(text, ())
+            if len(keys) == 1:
+                done = prune_memory(self.checkpointer, keys, keep, dry_run=dry_run)
+                outcomes[text] = done[keys[0]]
+            elif keys:
+                outcomes[text] = PruneOutcome(left_whole=f"it is stored under {len(keys)} keys")
         return outcomes
 
     def _rest_of(self, keys: Collection[Any]) -> dict[Any, list[tuple[dict[Any, Any], Any]]]:
@@ -119,6 +143,9 @@ class MemoryStrategy(Strategy):
         born_at, newest_at = first_and_last(
             [time_of_checkpoint(checkpoint_id, *row[0]) for _, checkpoint_id, row, _ in rows]
         )
+        births = [time_of_birth(memory_birth_of(self.checkpointer, key)) for key in keys]
+        if born_at is not None:
+            born_at = min([born_at, *(birth for birth in births if birth is not None)])
         return ThreadFacts(
             thread_id=text,
             newest_at=newest_at,

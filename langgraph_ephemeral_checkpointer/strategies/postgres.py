@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
 
+from langgraph_ephemeral_checkpointer.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.coordination import (
     Close,
@@ -20,6 +21,8 @@ from langgraph_ephemeral_checkpointer.coordination import (
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT, prune_postgres
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Maybe,
@@ -64,6 +67,16 @@ _AGGREGATES = f"""
     FROM checkpoints
 """
 
+# What pruning noted of a thread's birth stands with its oldest root checkpoint. It is looked
+# up only where it matters: it is not in the index that the aggregates come from.
+_BIRTH = """
+    (
+        SELECT {birth} FROM checkpoints AS oldest
+        WHERE oldest.thread_id = threads.thread_id AND oldest.checkpoint_ns = ''
+        ORDER BY oldest.checkpoint_id LIMIT 1
+    )
+""".format(birth=postgres_birth("oldest.type"))
+
 # A page follows the primary key, so it costs what it looks at, wherever it begins. Only
 # the threads that matter are sent; the last row tells where the page ends.
 _PAGE = f"""
@@ -72,12 +85,14 @@ _PAGE = f"""
         WHERE %(after)s::text IS NULL OR thread_id > %(after)s
         GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
     )
-    SELECT * FROM page
+    SELECT * FROM (
+        SELECT *, CASE WHEN %(births)s THEN {_BIRTH} END AS birth FROM page AS threads
+    ) AS threads
     WHERE %(all)s OR odd_ids > 0
        OR last_id < %(newest_before)s OR first_id < %(born_before)s
-       OR roots > %(more_than)s
+       OR roots > %(more_than)s OR birth IS NOT NULL
     UNION ALL
-    SELECT max(thread_id), NULL, NULL, count(*), NULL, NULL FROM page
+    SELECT max(thread_id), NULL, NULL, count(*), NULL, NULL, NULL FROM page
 """
 
 # For the idle rule alone the greatest id is enough of a thread that lives: each aggregate
@@ -95,7 +110,11 @@ _QUIET_PAGE = f"""
     SELECT max(thread_id), count(*) FROM page
 """
 
-_ROWS_OF = f"{_AGGREGATES} WHERE thread_id = ANY(%s) GROUP BY thread_id"
+_ROWS_OF = f"""
+    SELECT *, {_BIRTH} FROM (
+        {_AGGREGATES} WHERE thread_id = ANY(%s) GROUP BY thread_id
+    ) AS threads
+"""
 
 _TIMED = "^[0-9a-f]{8}-[0-9a-f]{4}-[67][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
@@ -174,10 +193,11 @@ def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]
     else:
         bounds |= {
             "all": wanted is None,
+            "births": wanted is None or cutoffs.born_before is not None,
             "born_before": cutoffs.born_before,
             "more_than": cutoffs.more_checkpoints_than,
         }
-        *page, (last, _, _, seen, _, _) = yield Statement(_PAGE, bounds)
+        *page, (last, _, _, seen, *_) = yield Statement(_PAGE, bounds)
     rows = [ThreadRow(*row) for row in page]
     odd = yield from _odd_times(rows)
     return Page([facts_of(row, odd) for row in rows], seen, last if seen == limit else None)
@@ -220,9 +240,7 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
     counted = sum(rows[thread_id].checkpoints for thread_id in doomed)
-    if (recheck is not None and removed != counted) or (
-        yield Statement(_STILL_THERE, (doomed,))
-    ):
+    if (recheck is not None and removed != counted) or (yield Statement(_STILL_THERE, (doomed,))):
         raise ThreadMovedError
     return outcomes
 
@@ -231,6 +249,7 @@ class _PostgresBase(Strategy):
     """What both colours do; each runs plans on its own kind of connection."""
 
     can_coordinate = True
+    can_prune = True
 
     def __init__(self, checkpointer: Any) -> None:
         super().__init__(checkpointer)
@@ -263,6 +282,21 @@ class _PostgresBase(Strategy):
                 lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
             )
         )
+
+    def prune_threads(
+        self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
+    ) -> Maybe[Mapping[str, PruneOutcome]]:
+        """Trim threads in one transaction that works on one snapshot."""
+        return self._transact(self._prune(thread_ids, keep, dry_run))
+
+    def _prune(
+        self, thread_ids: Sequence[str], keep: int, dry_run: bool
+    ) -> SqlPlan[Mapping[str, PruneOutcome]]:
+        yield Statement(SNAPSHOT, fetch=False)
+        yield Statement(_LOCK_TIMEOUT)
+        plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
+        # Where another instance is in a batch, it is trimming: nothing is left to do here.
+        return (yield from self._lock.in_batch(plan, dict))
 
     def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError

@@ -15,6 +15,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
     StorageError,
     StorageUnavailableError,
+    ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
 
@@ -131,6 +132,8 @@ def errors_mapped() -> Iterator[None]:
         yield
     except RetentionError:
         raise
+    except psycopg.errors.SerializationFailure as error:
+        raise ThreadMovedError from error
     except psycopg.errors.UndefinedTable as error:
         raise StorageUnavailableError(
             "the database has no checkpoint tables where the search path looks; call setup() of "

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from langgraph_ephemeral_checkpointer.birth import time_of_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import (
     first_id_at,
     is_uuid6,
@@ -28,8 +29,7 @@ no lower-case hexadecimal is told apart by each backend's own means."""
 class ThreadRow(NamedTuple):
     """One thread as a scan aggregates it.
 
-    ``born_id`` is the id of the first checkpoint the thread ever had where pruning left a
-    note of it, else None.
+    ``birth`` is the marker that pruning left of the thread's first checkpoint, else None.
     """
 
     thread_id: str
@@ -38,7 +38,7 @@ class ThreadRow(NamedTuple):
     checkpoints: int
     roots: int
     odd_ids: int
-    born_id: str | None = None
+    birth: str | None = None
 
 
 def is_odd(row: ThreadRow) -> bool:
@@ -70,7 +70,7 @@ def facts_of(
         born_at, newest_at = first_and_last(odd_times.get(row.thread_id, [None]))
     else:
         born_at, newest_at = time_of_id(row.first_id), time_of_id(row.last_id)
-    noted = time_of_id(row.born_id) if row.born_id else None
+    noted = time_of_birth(row.birth)
     if noted is not None and born_at is not None:
         born_at = min(noted, born_at)
     return ThreadFacts(row.thread_id, newest_at, born_at, row.checkpoints, row.roots, interrupted)
@@ -112,7 +112,7 @@ class Cutoffs(NamedTuple):
             or (self.newest_before is not None and row.last_id < self.newest_before)
             or (
                 self.born_before is not None
-                and min(row.first_id, row.born_id or row.first_id) < self.born_before
+                and (row.birth is not None or row.first_id < self.born_before)
             )
             or (self.more_checkpoints_than is not None and row.roots > self.more_checkpoints_than)
         )

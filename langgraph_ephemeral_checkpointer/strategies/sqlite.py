@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from langgraph_ephemeral_checkpointer.birth import sqlite_birth_of
 from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.pruning.sqlite import prune_sqlite
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Maybe,
@@ -51,7 +54,7 @@ _ODD = f"(checkpoint_id NOT LIKE '{LIKE_UUID6}' OR checkpoint_id <> lower(checkp
 
 _AGGREGATES = f"""
     SELECT thread_id, min(checkpoint_id), max(checkpoint_id), count(*),
-           sum(checkpoint_ns = ''), sum({_ODD})
+           sum(checkpoint_ns = ''), sum({_ODD}), {sqlite_birth_of("checkpoints.thread_id")}
     FROM checkpoints
 """
 
@@ -168,6 +171,8 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
 class _SqliteBase(Strategy):
     """What both colours do; each runs plans on its own kind of connection."""
 
+    can_prune = True
+
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
         """Read the next page of threads; the cursor is the last thread id."""
         return self._read(_scan(wanted, after, limit))
@@ -181,6 +186,13 @@ class _SqliteBase(Strategy):
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one immediate transaction, which no other writer can enter."""
         return self._write(_delete(thread_ids, recheck))
+
+    def prune_threads(
+        self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
+    ) -> Maybe[Mapping[str, PruneOutcome]]:
+        """Trim threads in one immediate transaction."""
+        plan = prune_sqlite(thread_ids, keep, dry_run=dry_run)
+        return self._read(plan) if dry_run else self._write(plan)
 
     def _read(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError

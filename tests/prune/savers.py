@@ -16,14 +16,11 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from psycopg.rows import dict_row, tuple_row
+from psycopg.rows import dict_row
 
-from langgraph_ephemeral_checkpointer.plan import Statement, adrive, drive
+from langgraph_ephemeral_checkpointer import PolicyOverride, TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.pruning import (
     PruneOutcome,
-    prune_memory,
-    prune_postgres,
-    prune_sqlite,
 )
 
 KINDS = ("memory", "sqlite", "async-sqlite", "postgres", "async-postgres")
@@ -140,68 +137,23 @@ def schema_of(dsn: str) -> str:
 
 
 async def prune(saver: Any, thread_ids: list[str], keep: int) -> dict[str, PruneOutcome]:
-    """Prune as a sweeper would: one transaction around the backend's plan."""
-    if isinstance(saver, InMemorySaver):
-        return prune_memory(saver, thread_ids, keep)
-    if isinstance(saver, SqliteSaver):
-        with saver.lock:
-            saver.setup()
-            return sqlite_prune(saver.conn, thread_ids, keep)
-    if isinstance(saver, AsyncSqliteSaver):
-        await saver.setup()
-        async with saver.lock:
-            conn = saver.conn
-
-            async def perform(statement: Statement) -> Any:
-                async with conn.execute(statement.sql, statement.params) as cursor:
-                    return await cursor.fetchall() if statement.fetch else cursor.rowcount
-
-            await conn.execute("BEGIN IMMEDIATE")
-            try:
-                outcome = await adrive(prune_sqlite(thread_ids, keep), perform)
-            except BaseException:
-                await conn.rollback()
-                raise
-            await conn.commit()
-            return outcome
-    if isinstance(saver, PostgresSaver):
-        with saver.lock:
-            return postgres_prune(saver.conn, thread_ids, keep)
-
-    async def aperform(statement: Statement) -> Any:
-        await cur.execute(statement.sql, statement.params or None, prepare=False)
-        return await cur.fetchall() if statement.fetch else cur.rowcount
-
-    async with (
-        saver.lock,
-        saver.conn.transaction(),
-        saver.conn.cursor(row_factory=tuple_row) as cur,
-    ):
-        return await adrive(prune_postgres(thread_ids, keep), aperform)
-
-
-def sqlite_prune(conn: Any, thread_ids: list[str], keep: int) -> dict[str, PruneOutcome]:
-    def perform(statement: Statement) -> Any:
-        with closing(conn.execute(statement.sql, statement.params)) as cursor:
-            return cursor.fetchall() if statement.fetch else cursor.rowcount
-
-    conn.execute("BEGIN IMMEDIATE")
-    try:
-        outcome = drive(prune_sqlite(thread_ids, keep), perform)
-    except BaseException:
-        conn.rollback()
-        raise
-    conn.commit()
-    return outcome
-
-
-def postgres_prune(conn: Any, thread_ids: list[str], keep: int) -> dict[str, PruneOutcome]:
-    def perform(statement: Statement) -> Any:
-        cur.execute(statement.sql, statement.params or None, prepare=False)
-        return cur.fetchall() if statement.fetch else cur.rowcount
-
-    with conn.transaction(), conn.cursor(row_factory=tuple_row) as cur:
-        return drive(prune_postgres(thread_ids, keep), perform)
+    """Trim some threads, each in a sweep of its own so that its count is known."""
+    outcomes = {}
+    for thread_id in thread_ids:
+        sweeper = TTLSweeper(
+            saver,
+            TTLPolicy(max_checkpoints_per_thread=keep),
+            policy_resolver=lambda found, wanted=thread_id: (
+                PolicyOverride.USE_DEFAULT if found == wanted else PolicyOverride.EXEMPT
+            ),
+        )
+        if sweeper.strategy.runs_sync:
+            result = sweeper.sweep()
+        else:
+            result = await sweeper.asweep()
+        whole = result.errors.get(thread_id)
+        outcomes[thread_id] = PruneOutcome(result.pruned_checkpoint_count, whole)
+    return outcomes
 
 
 @asynccontextmanager
