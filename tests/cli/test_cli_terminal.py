@@ -200,9 +200,14 @@ def test_an_ascii_terminal_can_show_everything(tmp_path, argv):
 def test_an_ascii_terminal_can_show_ids_and_paths(tmp_path):
     path = tmp_path / "fädchen.db"
     with SqliteSaver.from_conn_string(str(path)) as saver:
-        put(saver, ["fädchen"], age_seconds=2 * HOUR)
+        put(saver, ["fädchen", "bad"], age_seconds=2 * HOUR)
+        saver.conn.execute(
+            "CREATE TRIGGER no BEFORE DELETE ON checkpoints WHEN old.thread_id = 'bad' "
+            "BEGIN SELECT raise(ABORT, 'nicht schön'); END"
+        )
     swept = run(*words("sweep", path), cwd=tmp_path, **ASCII)
-    assert swept.returncode == 0
+    assert swept.returncode == 1
+    assert r"nicht sch\xf6n" in swept.stdout
     assert r'"f\u00e4dchen"' in swept.stdout
     gone = run(*words("sweep", tmp_path / "ä.db"), cwd=tmp_path, **ASCII)
     assert gone.returncode == 1
