@@ -137,6 +137,7 @@ def test_a_value_may_be_the_name_of_a_command(call, file, monkeypatch, name, for
         (["sweep", "--dry_run"], "did you mean --dry-run?"),
         (["sweep", "--dry"], "no such option"),
         (["sweep", "-n"], "no such option"),
+        (["sweep", "--"], "'--' has no meaning here"),
         (["sweep", "—dry-run"], "belongs to no option"),
         (["sweep", "memory"], "belongs to no option"),
         (["status", "--dry-run"], "no such option"),

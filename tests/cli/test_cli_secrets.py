@@ -106,11 +106,11 @@ def test_it_is_not_shown_when_the_server_refuses_the_role(call, pg_dsn):
     assert "hunter2" not in answer.err
 
 
-def test_a_password_in_the_environment_is_not_shown(call, monkeypatch):
+@pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["", "debug"])
+def test_a_password_in_the_environment_is_not_shown(call, monkeypatch, debug):
     monkeypatch.setenv("PGPASSWORD", "127.0.0.1")  # the one part that the message surely has
-    answer = call(
-        *("sweep", "--backend", "postgres", "--dsn", "host=127.0.0.1 port=1", "--idle-ttl", "1")
-    )
+    words = ["sweep", "--backend", "postgres", "--dsn", "host=127.0.0.1 port=1", "--idle-ttl", "1"]
+    answer = call(*words, *debug)
     assert "127.0.0.1" not in answer.err
     assert "Connection refused" in answer.err
 

@@ -41,6 +41,14 @@ def test_a_file_that_does_not_exist_is_not_created_by_a_process_either(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_vanishes_before_it_is_opened_is_not_created(on, tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    assert "cannot be opened" in on(tmp_path / "gone.db")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("dsn", [":memory:", "file::memory:?cache=shared", "nul\0byte"])
 def test_names_that_sqlite_takes_for_something_else_are_files_here(on, tmp_path, monkeypatch, dsn):
     monkeypatch.chdir(tmp_path)

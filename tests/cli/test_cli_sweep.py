@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 
-import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from langgraph_ephemeral_checkpointer.strategies import SqliteStrategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from tests.cli.threads import graph, put, run, threads_in
 
@@ -138,10 +138,29 @@ def test_the_script_and_the_module_are_the_same_program(file, tmp_path):
     assert json.loads(answer.stdout)["deleted_thread_ids"] == ["idle"]
 
 
-@pytest.mark.parametrize("rule", [["--max-checkpoints", "2"]], ids=" ".join)
-def test_the_count_rule_is_passed_on(call, file, rule):
-    answer = call(*words(file, *rule))
-    if answer.status == 0:
-        assert "pruned 0 checkpoints" not in answer.out
-    else:
-        assert "max_checkpoints_per_thread" in answer.err
+if SqliteStrategy.can_prune:
+
+    def test_the_count_rule_trims_the_threads_that_live(call, file):
+        def counts():
+            connection = sqlite3.connect(file)
+            sql = "SELECT thread_id, count(*) FROM checkpoints GROUP BY thread_id"
+            found = dict(connection.execute(sql).fetchall())
+            connection.close()
+            return found
+
+        before = counts()
+        dry = call(*words(file, "--max-checkpoints", "2", "--dry-run"))
+        assert "would prune 1 checkpoint;" in dry.out
+        assert counts() == before
+        live = call(*words(file, "--max-checkpoints", "2"))
+        assert live.status == 0
+        assert "pruned 1 checkpoint;" in live.out
+        assert (before["fresh"], counts()["fresh"]) == (3, 2)
+
+
+def test_a_rule_that_the_backend_cannot_follow_is_wrong_usage(call, file, monkeypatch):
+    monkeypatch.setattr(SqliteStrategy, "can_prune", False)
+    answer = call(*words(file, "--max-checkpoints", "2"))
+    assert answer.status == 2
+    assert "max_checkpoints_per_thread is not supported" in answer.err
+    assert answer.err.count("\n") == 1

@@ -110,7 +110,7 @@ def environment(**changes: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("LGEC_DSN", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUTF8")
+        if name not in ("LGEC_DSN", "NO_COLOR") and not name.startswith("PYTHON")
     }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default", **changes}
 
