@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from langgraph.channels import EphemeralValue
-from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Overwrite, Send, StateSnapshot, interrupt
 from typing_extensions import TypedDict
 
 from tests.prune.savers import Place
+
+try:
+    from langgraph.channels.delta import DeltaChannel
+except ImportError:  # LangGraph before 1.2
+    HAS_DELTA = False
+else:
+    HAS_DELTA = True
 
 RUNS: list[str] = []
 """What ran, and how much state it saw; cleared by whoever looks."""
@@ -19,6 +25,13 @@ RUNS: list[str] = []
 
 def extend(base: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
     return base + [item for write in writes for item in write]
+
+
+def stored_as_deltas(frequency: int) -> Any:
+    """The channel of a list field, as deltas where this LangGraph can."""
+    if not HAS_DELTA:
+        return operator.add
+    return DeltaChannel(extend, list, snapshot_frequency=frequency)
 
 
 def build(saver: Any, frequency: int = 5) -> Any:
@@ -34,14 +47,14 @@ def build(saver: Any, frequency: int = 5) -> Any:
         cmd: str
         out: str
         notes: Annotated[list, operator.add]
-        dnotes: Annotated[list, DeltaChannel(extend, list, snapshot_frequency=frequency)]
+        dnotes: Annotated[list, stored_as_deltas(frequency)]
 
     class State(TypedDict):
         cmd: str
         out: str
         scratch: Annotated[str, EphemeralValue]
         plain: Annotated[list, operator.add]
-        delta: Annotated[list, DeltaChannel(extend, list, snapshot_frequency=frequency)]
+        delta: Annotated[list, stored_as_deltas(frequency)]
 
     def note(name: str, *asking: str) -> Any:
         def run(state: Inner) -> dict[str, Any]:

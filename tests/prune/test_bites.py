@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from langgraph_ephemeral_checkpointer import survivors
 from langgraph_ephemeral_checkpointer.pruning import postgres
+from tests.prune.graphs import HAS_DELTA
 from tests.prune.histories import check, histories
 
 
@@ -38,7 +39,7 @@ def bites(kind, locate, strategy, switched_off, most=200):
 BACKENDS = ["memory", "sqlite", "postgres"]
 
 
-@pytest.mark.parametrize("kind", BACKENDS)
+@pytest.mark.parametrize("kind", BACKENDS if HAS_DELTA else [])
 def test_without_the_delta_rule(kind, locate):
     off = (survivors, "delta_ancestors", lambda ids, namespace: set())
     bites(kind, locate, histories(("plain",), (2, 5, 1000)), off)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing
 
+import psycopg
 import pytest
 from langgraph.types import Command
 
-from tests.prune.graphs import RUNS, Driver, new_thread
+from tests.prune.graphs import HAS_DELTA, RUNS, Driver, new_thread
 from tests.prune.histories import History, check
 from tests.prune.savers import KINDS, open_place, prune
 
@@ -58,10 +60,10 @@ async def test_a_thread_that_is_left_whole_does_not_keep_the_others_from_being_p
         ids = await broken.ids()
         drop(place, thread_of(broken), ids[5])
         before = place.rows(thread_of(broken))
-        assert place.kind != "async-sqlite" or not place.saver.conn.in_transaction
         outcomes = await prune(place.saver, [thread_of(d) for d in (broken, plain, delta)], 2)
-        assert f"rebuilt from checkpoint {ids[5]}" in outcomes[thread_of(broken)].left_whole
-        assert place.rows(thread_of(broken)) == before
+        if HAS_DELTA:
+            assert f"rebuilt from checkpoint {ids[5]}" in outcomes[thread_of(broken)].left_whole
+            assert place.rows(thread_of(broken)) == before
         assert outcomes[thread_of(plain)].removed_checkpoints > 0
         assert outcomes[thread_of(delta)].left_whole is None
         assert len(await plain.ids()) < 9
@@ -78,11 +80,6 @@ def drop(place, thread_id, checkpoint_id):
 
 
 def execute(place, sql, *params):
-    import sqlite3
-    from contextlib import closing
-
-    import psycopg
-
     if "sqlite" in place.kind:
         with closing(sqlite3.connect(place.where)) as conn, conn:
             return conn.execute(sql, params).fetchall()

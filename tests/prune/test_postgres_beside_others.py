@@ -1,0 +1,144 @@
+"""Pruning beside runs and other prunes of the same thread, and what only Postgres has."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg.rows import dict_row, tuple_row
+
+from langgraph_ephemeral_checkpointer.pruning import prune_postgres
+from tests.prune.graphs import Driver, exact, new_thread, shape
+from tests.prune.savers import Place, postgres_prune
+from tests.prune.test_cases import turn
+
+
+@pytest.fixture
+def place(postgres_pair):
+    dsn = postgres_pair[0]
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        yield Place("postgres", PostgresSaver(conn), dsn)
+
+
+class Stepwise:
+    """A prune on a connection of its own, one statement at a time."""
+
+    def __init__(self, conn, thread_id, keep):
+        self.conn = conn
+        self.plan = prune_postgres([thread_id], keep)
+        self.statement = next(self.plan)
+
+    def step(self):
+        """Carry out one statement; returns the outcomes once the plan is through."""
+        with self.conn.cursor(row_factory=tuple_row) as cur:
+            cur.execute(self.statement.sql, self.statement.params or None, prepare=False)
+            answer = cur.fetchall() if self.statement.fetch else cur.rowcount
+        try:
+            self.statement = self.plan.send(answer)
+        except StopIteration as end:
+            self.conn.commit()
+            return end.value
+        return None
+
+
+async def test_what_a_run_appends_between_any_two_statements_is_untouched(place):
+    at = 2  # the second statement takes the snapshot
+    finished = False
+    while not finished:
+        driver = Driver(place, new_thread(), 2)
+        thread_id = driver.config["configurable"]["thread_id"]
+        for _ in range(3):
+            await driver.perform(turn("keep"))
+        with psycopg.connect(place.where) as conn:
+            prune = Stepwise(conn, thread_id, 2)
+            outcome = None
+            for _ in range(at):
+                outcome = prune.step()
+            ids = await driver.ids()
+            await driver.perform(turn("call"))
+            appended = [s for s in await driver.history() if s.created_at][: -len(ids)]
+            after_turn = exact(await driver.state())
+            finished = outcome is not None
+            while outcome is None:
+                outcome = prune.step()
+        assert outcome[thread_id].removed_checkpoints > 0
+        assert exact(await driver.state()) == after_turn
+        left = {state.config["configurable"]["checkpoint_id"] for state in await driver.history()}
+        assert {state.config["configurable"]["checkpoint_id"] for state in appended} <= left
+        assert (await driver.perform(turn("keep")))["plain"][-1].startswith("z/")
+        at += 1
+    assert at > 8
+
+
+async def test_of_two_prunes_at_once_one_wins_and_the_other_may_try_again(place):
+    driver = Driver(place, new_thread(), 2)
+    thread_id = driver.config["configurable"]["thread_id"]
+    for _ in range(3):
+        await driver.perform(turn("keep"))
+    before = exact(await driver.state())
+    with psycopg.connect(place.where) as one, psycopg.connect(place.where) as other:
+        first, second = Stepwise(one, thread_id, 2), Stepwise(other, thread_id, 2)
+        for _ in range(4):  # both have their snapshot
+            first.step()
+            second.step()
+        while not (outcome := first.step()):
+            pass
+        assert outcome[thread_id].removed_checkpoints > 0
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            while not second.step():
+                pass
+        other.rollback()
+    again = postgres_prune(place.saver.conn, [thread_id], 2)[thread_id]
+    assert (again.removed_checkpoints, again.left_whole) == (0, None)
+    assert exact(await driver.state()) == before
+
+
+async def test_the_pending_sends_of_an_old_format_are_still_read_from_the_parent(place):
+    """Checkpoints before format 4 had their sends in the parent's writes."""
+    driver = Driver(place, new_thread(), 1)
+    thread_id = driver.config["configurable"]["thread_id"]
+    for _ in range(2):
+        await driver.perform(turn())
+    ids = await driver.ids()
+    parent = (await driver.state()).parent_config["configurable"]["checkpoint_id"]
+    conn = place.saver.conn
+    conn.execute(
+        "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{v}', '3') "
+        "WHERE thread_id = %s",
+        (thread_id,),
+    )
+    place.saver.put_writes(driver.at(parent), [("__pregel_tasks", "sent")], new_thread())
+    before = place.saver.get_tuple(driver.config)
+    assert before.checkpoint["channel_values"]["__pregel_tasks"] == ["sent"]
+    assert postgres_prune(conn, [thread_id], 1)[thread_id].removed_checkpoints == len(ids) - 2
+    assert place.saver.get_tuple(driver.config) == before
+
+
+async def test_a_thread_without_metadata_or_of_odd_shape_is_pruned_or_left_whole(place):
+    for metadata in ({}, {"parents": None}, {"parents": []}, {"source": 3}):
+        driver = Driver(place, new_thread(), 1)
+        thread_id = driver.config["configurable"]["thread_id"]
+        await driver.perform(turn("keep"))
+        place.saver.conn.execute(
+            "UPDATE checkpoints SET metadata = %s WHERE thread_id = %s",
+            (json.dumps(metadata), thread_id),
+        )
+        before = shape(await driver.state())
+        assert postgres_prune(place.saver.conn, [thread_id], 1)[thread_id].removed_checkpoints > 0
+        assert shape(await driver.state()) == before
+
+
+async def test_upstreams_own_prune_still_works_after_ours(place):
+    driver = Driver(place, new_thread(), 1)
+    thread_id = driver.config["configurable"]["thread_id"]
+    config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+    for at in range(4):
+        place.saver.put(config, empty_checkpoint(), {"step": at, "parents": {}}, {})
+    before = place.saver.get_tuple(driver.config)
+    postgres_prune(place.saver.conn, [thread_id], 2)
+    place.saver.prune([thread_id], strategy="keep_latest")
+    assert len(list(place.saver.list(driver.config))) == 1
+    assert place.saver.get_tuple(driver.config).checkpoint == before.checkpoint
