@@ -227,9 +227,7 @@ class TestOnSweepComplete:
             results.append(result)
 
         await backend.plant("old", OLD)
-        result = await sweep(
-            backend, dry_run=dry_run, on_sweep_complete=backend.callback(complete)
-        )
+        result = await sweep(backend, dry_run=dry_run, on_sweep_complete=backend.callback(complete))
         assert len(results) == 1
         assert results[0] is result
         assert (result.dry_run, result.deleted_thread_ids) == (dry_run, ["old"])

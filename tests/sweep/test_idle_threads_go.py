@@ -34,4 +34,6 @@ async def test_idle_threads_leave_no_row_and_the_others_resume_where_they_were(b
     assert not any(backend.has(thread_id) for thread_id in idle)
     assert {thread_id: backend.dump(thread_id) for thread_id in awake} == awake
     before = await backend.invoke(graph, state, "t1")
-    assert len(before[next(iter(state))]) > len((await backend.invoke(graph, state, "t0"))[next(iter(state))])
+    assert len(before[next(iter(state))]) > len(
+        (await backend.invoke(graph, state, "t0"))[next(iter(state))]
+    )

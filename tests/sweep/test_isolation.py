@@ -234,19 +234,17 @@ async def test_the_oldest_that_fail_each_time_do_not_starve_the_sixth(backend):
         before = RAISES.format(table="checkpoints").replace("= 'bad'", "LIKE 'bad%'")
         after = "DROP FUNCTION no_delete CASCADE"
     else:
-        before, after = (
+        before = (
             "CREATE TRIGGER no_delete BEFORE DELETE ON checkpoints "
-            "WHEN OLD.thread_id LIKE 'bad%' BEGIN SELECT RAISE(ABORT, 'the bad row'); END",
-            None,
+            "WHEN OLD.thread_id LIKE 'bad%' BEGIN SELECT RAISE(ABORT, 'the bad row'); END"
         )
+        after = None
     for n in range(5):
         await backend.plant(f"bad{n}", OLD - 1000 + n)
     for n in range(7):
         await backend.plant(f"fine{n}", OLD + n)
     with executed(backend, before, after):
-        sweeper = backend.sweeper(
-            POLICY, clock=lambda: NOW, max_deletes_per_sweep=5, batch_size=5
-        )
+        sweeper = backend.sweeper(POLICY, clock=lambda: NOW, max_deletes_per_sweep=5, batch_size=5)
         first, second = await backend.sweep(sweeper), await backend.sweep(sweeper)
     assert first.deleted_thread_ids == [f"fine{n}" for n in range(5)]
     assert second.deleted_thread_ids == ["fine5", "fine6"]

@@ -312,9 +312,7 @@ def test_a_strategy_that_says_nothing_of_a_thread_has_that_thread_reported():
         f"t{n}": (ThreadFacts(f"t{n}", NOW - 200, NOW - 200, 1, 1), "goes") for n in range(3)
     }
     strategy = Silent(threads, 100)
-    result = TTLSweeper(
-        strategy.checkpointer, POLICY, strategy=strategy, clock=lambda: NOW
-    ).sweep()
+    result = TTLSweeper(strategy.checkpointer, POLICY, strategy=strategy, clock=lambda: NOW).sweep()
     assert result.deleted_thread_ids == ["t0", "t2"]
     assert result.kept == {"t1": KeepReason.FAILED}
     assert "Silent" in result.errors["t1"]

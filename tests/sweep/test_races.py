@@ -48,9 +48,7 @@ async def test_a_put_between_the_scan_and_the_delete_keeps_the_thread_whole(back
 
     for thread_id in ("a", "wakes", "z"):
         await backend.plant(thread_id, OLD)
-    result = await backend.sweep(
-        POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto)
-    )
+    result = await backend.sweep(POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto))
     assert sorted(result.deleted_thread_ids) == ["a", "z"]
     assert result.kept == {"wakes": KeepReason.WOKE_UP}
     assert result.active_thread_count == 1
@@ -66,9 +64,7 @@ async def test_the_first_wakes_while_the_last_is_verified(backend):
 
     for n in range(5):
         await backend.plant(f"t{n}", OLD)
-    result = await backend.sweep(
-        POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto)
-    )
+    result = await backend.sweep(POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto))
     assert result.kept == {"t0": KeepReason.WOKE_UP}
     assert sorted(result.deleted_thread_ids) == ["t1", "t2", "t3", "t4"]
     assert backend.count("t0")["checkpoints"] == 3
@@ -79,9 +75,7 @@ async def test_a_question_for_a_human_before_the_delete_keeps_the_thread(backend
         await backend.put_writes(thread_id, head, ("__interrupt__", "may I?"), task_id="asks")
 
     head = await backend.plant("thread", OLD)
-    result = await backend.sweep(
-        POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto)
-    )
+    result = await backend.sweep(POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto))
     assert result.kept == {"thread": KeepReason.INTERRUPTED}
     assert backend.has("thread")
 
@@ -94,9 +88,7 @@ async def test_a_thread_that_somebody_else_deletes_is_gone_and_not_reported_as_d
             backend.saver.delete_thread(thread_id)
 
     await backend.plant("thread", OLD)
-    result = await backend.sweep(
-        POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto)
-    )
+    result = await backend.sweep(POLICY, clock=lambda: NOW, on_before_delete=backend.callback(veto))
     assert result.deleted_thread_ids == []
     assert result.kept == {"thread": KeepReason.GONE}
     assert result.active_thread_count == 0
@@ -156,7 +148,8 @@ def _sql(dsn, before, after):
 LATE_ROW = """
     CREATE FUNCTION late_row() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO checkpoints SELECT DISTINCT thread_id, 'late', 'late', NULL, NULL, '{}'::jsonb, '{}'::jsonb
+        INSERT INTO checkpoints
+        SELECT DISTINCT thread_id, 'late', 'late', NULL, NULL, '{}'::jsonb, '{}'::jsonb
         FROM old_rows WHERE thread_id = 'wakes' ON CONFLICT DO NOTHING;
         RETURN NULL;
     END $$;
