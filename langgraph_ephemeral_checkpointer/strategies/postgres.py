@@ -205,9 +205,7 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
     counted = sum(rows[thread_id].checkpoints for thread_id in doomed)
-    if (recheck is not None and removed != counted) or (
-        yield Statement(_STILL_THERE, (doomed,))
-    ):
+    if (recheck is not None and removed != counted) or (yield Statement(_STILL_THERE, (doomed,))):
         raise ThreadMovedError
     return outcomes
 
