@@ -54,6 +54,12 @@ class MemoryStorage:
             ),
         }
 
+    def threads(self) -> set[str]:
+        keys = [key[0] for table in (self.saver.writes, self.saver.blobs) for key in table]
+        # Reading an unknown thread leaves an empty key behind.
+        stored = [key for key, thread in self.saver.storage.items() if any(thread.values())]
+        return {str(key) for key in [*keys, *stored]}
+
     def shift(self, thread_id: str, seconds: float) -> None:
         aging.shift_memory(self.saver, thread_id, seconds)
 
@@ -76,6 +82,14 @@ class SqliteStorage:
         finally:
             conn.close()
 
+    def threads(self) -> set[str]:
+        conn = sqlite3.connect(self.path)
+        try:
+            sql = "SELECT thread_id FROM checkpoints UNION SELECT thread_id FROM writes"
+            return {row[0] for row in conn.execute(sql)}
+        finally:
+            conn.close()
+
     def shift(self, thread_id: str, seconds: float) -> None:
         aging.shift_sqlite(self.path, self.serde, thread_id, seconds)
 
@@ -95,6 +109,14 @@ class PostgresStorage:
                 ).fetchall()
                 for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
             }
+
+    def threads(self) -> set[str]:
+        sql = " UNION ".join(
+            f"SELECT thread_id FROM {table}"
+            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+        )
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            return {row[0] for row in conn.execute(sql)}
 
     def shift(self, thread_id: str, seconds: float) -> None:
         aging.shift_postgres(self.dsn, thread_id, seconds)

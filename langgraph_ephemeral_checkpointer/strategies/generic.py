@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,20 +11,27 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.errors import StorageError, UnsupportedCheckpointerError
+from langgraph_ephemeral_checkpointer.errors import (
+    StorageError,
+    StorageUnavailableError,
+    UnsupportedCheckpointerError,
+)
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
-from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last
 
 
 @dataclass(frozen=True, slots=True)
 class ListThreads:
-    """List one thread's checkpoints, or those of all threads where it is None."""
+    """List one thread's checkpoints, or those of all threads where it is None.
+
+    ``seen`` is what earlier listings saw; the answer adds to it.
+    """
 
     thread_id: Any = None
+    seen: dict[str, _Seen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +52,24 @@ class DeleteThread:
 class _Seen:
     """What is kept of a thread while a listing goes by: ids and times, no state."""
 
-    raw_id: Any
-    times: list[float | None] = field(default_factory=list)
+    raw_ids: dict[Any, None] = field(default_factory=dict)
+    checkpoints: int = 0
     roots: int = 0
+    unknown: bool = False
+    born_at: float = math.inf
+    newest_at: float = -math.inf
     head: str = ""
     interrupted: bool | None = None
 
     def add(self, namespace: str, checkpoint_id: str, found: CheckpointTuple) -> None:
+        self.checkpoints += 1
         time = time_of_id(checkpoint_id)
-        self.times.append(time if time is not None else time_of_ts(found.checkpoint.get("ts")))
+        if time is None:
+            time = time_of_ts(found.checkpoint.get("ts"))
+        if time is None:
+            self.unknown = True
+        else:
+            self.born_at, self.newest_at = min(time, self.born_at), max(time, self.newest_at)
         if namespace == "":
             self.roots += 1
             if checkpoint_id >= self.head:
@@ -59,9 +77,15 @@ class _Seen:
                 self.interrupted = _waits(found)
 
     def facts(self, text: str) -> ThreadFacts:
-        born_at, newest_at = first_and_last(self.times)
         interrupted = self.interrupted if self.roots else False
-        return ThreadFacts(text, newest_at, born_at, len(self.times), self.roots, interrupted)
+        return ThreadFacts(
+            text,
+            None if self.unknown else self.newest_at,
+            None if self.unknown else self.born_at,
+            self.checkpoints,
+            self.roots,
+            interrupted,
+        )
 
 
 def _waits(found: CheckpointTuple) -> bool | None:
@@ -87,28 +111,26 @@ class GenericStrategy(Strategy):
 
     def __init__(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
         super().__init__(checkpointer)
-        mine = type(self)
-        can_sync = self._offers("list", "delete_thread") or (
-            mine.list_checkpoints is not GenericStrategy.list_checkpoints
-            and mine.delete_thread is not GenericStrategy.delete_thread
+        self._can_sync = self._can("list", "list_checkpoints") and self._can(
+            "delete_thread", "delete_thread"
         )
-        can_async = self._offers("alist", "adelete_thread") or (
-            mine.alist_checkpoints is not GenericStrategy.alist_checkpoints
-            and mine.adelete_thread is not GenericStrategy.adelete_thread
+        can_async = self._can("alist", "alist_checkpoints") and self._can(
+            "adelete_thread", "adelete_thread"
         )
-        if not can_sync and not can_async:
+        if not self._can_sync and not can_async:
             raise UnsupportedCheckpointerError(
                 f"{type(checkpointer).__name__} implements neither list and delete_thread nor "
                 "alist and adelete_thread; subclass Strategy for it and pass strategy="
             )
-        self.runs_sync = can_sync
-        self.runs_async = True
+        self.runs_sync = self._can_sync
         self.blocks = not can_async
-        self._raw_ids: dict[str, Any] = {}
+        self._raw_ids: dict[str, tuple[Any, ...]] = {}
 
-    def _offers(self, *names: str) -> bool:
-        saver = type(self.checkpointer)
-        return all(getattr(saver, name) is not getattr(BaseCheckpointSaver, name) for name in names)
+    def _can(self, of_saver: str, of_strategy: str) -> bool:
+        saver, mine = type(self.checkpointer), type(self)
+        return getattr(saver, of_saver) is not getattr(BaseCheckpointSaver, of_saver) or (
+            getattr(mine, of_strategy) is not getattr(GenericStrategy, of_strategy)
+        )
 
     def list_checkpoints(self, thread_id: Any = None) -> Iterator[CheckpointTuple]:
         """List checkpoints of every namespace, of one thread or of all where it is None."""
@@ -138,7 +160,7 @@ class GenericStrategy(Strategy):
                 "list_checkpoints() and pass strategy="
             ) from error
         self._raw_ids = {
-            text: seen.raw_id for text, seen in threads.items() if not isinstance(seen.raw_id, str)
+            text: tuple(seen.raw_ids) for text, seen in threads.items() if [*seen.raw_ids] != [text]
         }
         found = [seen.facts(text) for text, seen in threads.items()]
         return Page(
@@ -147,12 +169,23 @@ class GenericStrategy(Strategy):
 
     def find_interrupted(self, thread_ids: Sequence[str]) -> Plan[Any, Collection[str]]:
         """Get each thread's head and look at its pending writes."""
-        waiting = []
+        waiting = set()
         for text in thread_ids:
-            head = yield GetHead(self._raw_ids.get(text, text))
-            if head is not None and _waits(head):
-                waiting.append(text)
+            if (yield from self._is_waiting(text)):
+                waiting.add(text)
         return waiting
+
+    def _raw(self, text: str) -> tuple[Any, ...]:
+        """Give the ids under which the saver knows a thread: it may tell ``5`` from ``"5"``."""
+        return self._raw_ids.get(text, (text,))
+
+    def _is_waiting(self, text: str) -> Plan[Any, bool]:
+        newest, waits = "", False
+        for raw_id in self._raw(text):
+            head: CheckpointTuple | None = yield GetHead(raw_id)
+            if head is not None and (found := _id_of(head)) >= newest:
+                newest, waits = found, bool(_waits(head))
+        return waits
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None
@@ -162,38 +195,43 @@ class GenericStrategy(Strategy):
         for text in thread_ids:
             try:
                 outcomes[text] = Outcome((yield from self._delete(text, recheck)))
+            except StorageUnavailableError:
+                raise
             except Exception as error:  # noqa: BLE001 - no transaction: what is gone stays gone
                 outcomes[text] = Outcome(KeepReason.FAILED, f"{type(error).__name__}: {error}")
         return outcomes
 
     def _delete(self, text: str, recheck: Recheck | None) -> Plan[Any, KeepReason | None]:
-        raw_id = self._raw_ids.get(text, text)
-        if recheck is None:
+        if recheck is not None:
+            seen = yield from self._list(text)
+            facts = seen.facts(text) if seen else None
+            if facts is not None and facts.interrupted is None:
+                facts = replace(facts, interrupted=(yield from self._is_waiting(text)))
+            why_kept = recheck(text, facts)
+            if why_kept is not None:
+                return why_kept
+        for raw_id in self._raw(text):
             yield DeleteThread(raw_id)
-            return None
-        seen = (yield ListThreads(raw_id)).get(text)
-        facts = seen.facts(text) if seen else None
-        if facts is not None and facts.interrupted is None:
-            head = yield GetHead(raw_id)
-            facts = replace(facts, interrupted=bool(head and _waits(head)))
-        why_kept = recheck(text, facts)
-        if why_kept is None:
-            yield DeleteThread(raw_id)
-            if text in (yield ListThreads(raw_id)):
-                raise StorageError(
-                    f"{type(self.checkpointer).__name__}.delete_thread({text!r}) left checkpoints "
-                    "of the thread behind"
-                )
-        return why_kept
+        if recheck is not None and (yield from self._list(text)):
+            raise StorageError(
+                f"{type(self.checkpointer).__name__}.delete_thread({text!r}) left checkpoints "
+                "of the thread behind"
+            )
+        return None
+
+    def _list(self, text: str) -> Plan[Any, _Seen | None]:
+        threads: dict[str, _Seen] = {}
+        for raw_id in self._raw(text):
+            threads = yield ListThreads(raw_id, threads)
+        return threads.get(text)
 
     def perform(self, step: Any) -> Any:
         """Carry out one step through the saver's synchronous methods."""
         match step:
-            case ListThreads(thread_id):
-                threads: dict[str, _Seen] = {}
+            case ListThreads(thread_id, seen):
                 for found in self.list_checkpoints(thread_id):
-                    _note(threads, found)
-                return threads
+                    _note(seen, found)
+                return seen
             case GetHead(thread_id):
                 return self.checkpointer.get_tuple(_config(thread_id, ""))
             case DeleteThread(thread_id):
@@ -201,13 +239,23 @@ class GenericStrategy(Strategy):
         return super().perform(step)
 
     async def aperform(self, step: Any) -> Any:
-        """Carry out one step through the saver's asynchronous methods."""
+        """Carry out one step through the saver's asynchronous methods.
+
+        Some savers have those only to say that the others are to be used.
+        """
+        try:
+            return await self._aperform(step)
+        except NotImplementedError:
+            if not self._can_sync:
+                raise
+        return await asyncio.to_thread(self.perform, step)
+
+    async def _aperform(self, step: Any) -> Any:
         match step:
-            case ListThreads(thread_id):
-                threads: dict[str, _Seen] = {}
+            case ListThreads(thread_id, seen):
                 async for found in self.alist_checkpoints(thread_id):
-                    _note(threads, found)
-                return threads
+                    _note(seen, found)
+                return seen
             case GetHead(thread_id):
                 return await self.checkpointer.aget_tuple(_config(thread_id, ""))
             case DeleteThread(thread_id):
@@ -219,8 +267,13 @@ def _note(threads: dict[str, _Seen], found: CheckpointTuple) -> None:
     where = found.config["configurable"]
     raw_id = where["thread_id"]
     # Some savers look threads up by prefix, so what comes back is sorted by exact text.
-    seen = threads.setdefault(str(raw_id), _Seen(raw_id))
-    seen.add(where.get("checkpoint_ns", ""), where["checkpoint_id"], found)
+    seen = threads.setdefault(str(raw_id), _Seen())
+    seen.raw_ids[raw_id] = None
+    seen.add(where.get("checkpoint_ns") or "", _id_of(found), found)
+
+
+def _id_of(found: CheckpointTuple) -> str:
+    return str(found.config["configurable"].get("checkpoint_id") or found.checkpoint["id"])
 
 
 def _config(thread_id: Any, namespace: str | None = None) -> Any:

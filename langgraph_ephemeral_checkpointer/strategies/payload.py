@@ -41,7 +41,7 @@ def time_in_checkpoint(type_: str | None, blob: bytes | str | None) -> float | N
             checkpoint = json.loads(blob)
         else:
             return None
-    except ValueError:  # what ormsgpack and json raise for bytes that are not theirs
+    except (ValueError, TypeError, RecursionError):  # not theirs, no bytes at all, or too deep
         return None
     return time_of_ts(checkpoint.get("ts")) if isinstance(checkpoint, dict) else None
 

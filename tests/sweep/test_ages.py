@@ -33,8 +33,11 @@ AGES = {
     "upper case old": ([(uuid6_at(OLD).upper(), None)], "goes"),
     # In text order an upper-case id may lie between two lower-case ones that are older.
     "upper case young in between": (
-        [("0fa0f2ea-0000-6000-8000-000000000000", None), (uuid6_at(YOUNG).upper(), None)]
-        + [("1eaaaaaa-aaaa-6aaa-8000-000000000000", None)],
+        [
+            ("0fa0f2ea-0000-6000-8000-000000000000", None),
+            (uuid6_at(YOUNG).upper(), None),
+            ("1eaaaaaa-aaaa-6aaa-8000-000000000000", None),
+        ],
         "stays",
     ),
     "v7 old": ([(uuid7_at(OLD), None)], "goes"),

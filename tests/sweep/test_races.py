@@ -148,7 +148,8 @@ def _sql(dsn, before, after):
 LATE_ROW = """
     CREATE FUNCTION late_row() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO checkpoints SELECT DISTINCT thread_id, 'late', 'late', NULL, NULL, '{}'::jsonb, '{}'::jsonb
+        INSERT INTO checkpoints
+        SELECT DISTINCT thread_id, 'late', 'late', NULL, NULL, '{}'::jsonb, '{}'::jsonb
         FROM old_rows WHERE thread_id = 'wakes' ON CONFLICT DO NOTHING;
         RETURN NULL;
     END $$;
