@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.errors import StorageError, UnsupportedCheckpointerError
+from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
+    StorageError,
+    UnsupportedCheckpointerError,
+)
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import Plan
@@ -23,6 +28,7 @@ class ListThreads:
     """List one thread's checkpoints, or those of all threads where it is None."""
 
     thread_id: Any = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class _Seen:
 
     raw_id: Any
     times: list[float | None] = field(default_factory=list)
+    namespaces: set[str] = field(default_factory=set)
     roots: int = 0
     head: str = ""
     interrupted: bool | None = None
@@ -52,6 +59,7 @@ class _Seen:
     def add(self, namespace: str, checkpoint_id: str, found: CheckpointTuple) -> None:
         time = time_of_id(checkpoint_id)
         self.times.append(time if time is not None else time_of_ts(found.checkpoint.get("ts")))
+        self.namespaces.add(namespace)
         if namespace == "":
             self.roots += 1
             if checkpoint_id >= self.head:
@@ -77,6 +85,10 @@ class GenericStrategy(Strategy):
     a time. How whole a delete is depends on the saver's ``delete_thread``; the look at the
     thread just before it is not in one transaction with it. Listing through a saver
     decodes state, since that is what a saver's ``list`` does.
+
+    A saver whose ``list`` of one thread leaves out namespaces is asked for each namespace
+    that the walk saw; one that the thread got since then goes unseen. Where that matters,
+    and the test kit tells, override :meth:`list_checkpoints`.
 
     Override :meth:`list_checkpoints`, :meth:`delete_thread` or their asynchronous twins
     where a saver offers something better.
@@ -104,7 +116,10 @@ class GenericStrategy(Strategy):
         self.runs_sync = can_sync
         self.runs_async = True
         self.blocks = not can_async
+        self._can_sync, self._can_async = can_sync, can_async
+        self._async_is_refused = False
         self._raw_ids: dict[str, Any] = {}
+        self._namespaces: dict[str, set[str]] = {}
 
     def _offers(self, *names: str) -> bool:
         saver = type(self.checkpointer)
@@ -131,6 +146,8 @@ class GenericStrategy(Strategy):
         """Read every thread in one page: a saver's ``list`` cannot be continued later."""
         try:
             threads = yield ListThreads()
+        except ColourError:
+            raise
         except Exception as error:
             raise StorageError(
                 f"{type(self.checkpointer).__name__} cannot list the checkpoints of all threads "
@@ -139,6 +156,9 @@ class GenericStrategy(Strategy):
             ) from error
         self._raw_ids = {
             text: seen.raw_id for text, seen in threads.items() if not isinstance(seen.raw_id, str)
+        }
+        self._namespaces = {
+            text: seen.namespaces for text, seen in threads.items() if seen.namespaces != {""}
         }
         found = [seen.facts(text) for text, seen in threads.items()]
         return Page(
@@ -171,7 +191,7 @@ class GenericStrategy(Strategy):
         if recheck is None:
             yield DeleteThread(raw_id)
             return None
-        seen = (yield ListThreads(raw_id)).get(text)
+        seen = yield from self._look_at(text, raw_id)
         facts = seen.facts(text) if seen else None
         if facts is not None and facts.interrupted is None:
             head = yield GetHead(raw_id)
@@ -179,19 +199,61 @@ class GenericStrategy(Strategy):
         why_kept = recheck(text, facts)
         if why_kept is None:
             yield DeleteThread(raw_id)
-            if text in (yield ListThreads(raw_id)):
+            if (yield from self._look_at(text, raw_id)) is not None:
                 raise StorageError(
                     f"{type(self.checkpointer).__name__}.delete_thread({text!r}) left checkpoints "
                     "of the thread behind"
                 )
         return why_kept
 
+    def _look_at(self, text: str, raw_id: Any) -> Plan[Any, _Seen | None]:
+        seen: _Seen | None = (yield ListThreads(raw_id)).get(text)
+        listed = seen.namespaces if seen else set()
+        for namespace in sorted(self._namespaces.get(text, set()) - listed):
+            more: _Seen | None = (yield ListThreads(raw_id, namespace)).get(text)
+            if seen is None:
+                seen = more
+            elif more is not None:
+                seen.times += more.times
+        return seen
+
     def perform(self, step: Any) -> Any:
-        """Carry out one step through the saver's synchronous methods."""
+        """Carry out one step through the saver's synchronous methods.
+
+        Raises:
+            ColourError: The saver has asynchronous methods only.
+        """
+        try:
+            return self._perform(step)
+        except NotImplementedError as error:
+            if not self._can_async:
+                raise
+            raise ColourError(
+                f"{type(self.checkpointer).__name__} is asynchronous ({error}): use "
+                "'await sweeper.asweep()' instead of sweep()"
+            ) from error
+
+    async def aperform(self, step: Any) -> Any:
+        """Carry out one step through the saver's asynchronous methods, or else in a thread."""
+        if not self._async_is_refused:
+            try:
+                return await self._aperform(step)
+            except NotImplementedError:
+                # Some savers define the methods of both colours and raise in those of one.
+                if not self._can_sync:
+                    raise
+                self._async_is_refused = True
+        return await asyncio.to_thread(self._perform, step)
+
+    def _perform(self, step: Any) -> Any:
         match step:
-            case ListThreads(thread_id):
+            case ListThreads(thread_id, namespace):
                 threads: dict[str, _Seen] = {}
-                for found in self.list_checkpoints(thread_id):
+                for found in (
+                    self.list_checkpoints(thread_id)
+                    if namespace is None
+                    else self.checkpointer.list(_config(thread_id, namespace))
+                ):
                     _note(threads, found)
                 return threads
             case GetHead(thread_id):
@@ -200,12 +262,15 @@ class GenericStrategy(Strategy):
                 return self.delete_thread(thread_id)
         return super().perform(step)
 
-    async def aperform(self, step: Any) -> Any:
-        """Carry out one step through the saver's asynchronous methods."""
+    async def _aperform(self, step: Any) -> Any:
         match step:
-            case ListThreads(thread_id):
+            case ListThreads(thread_id, namespace):
                 threads: dict[str, _Seen] = {}
-                async for found in self.alist_checkpoints(thread_id):
+                async for found in (
+                    self.alist_checkpoints(thread_id)
+                    if namespace is None
+                    else self.checkpointer.alist(_config(thread_id, namespace))
+                ):
                     _note(threads, found)
                 return threads
             case GetHead(thread_id):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -97,23 +98,32 @@ class SyncHands:
 
 
 class AsyncHands:
-    """Carry out the steps of a rule as ``asweep()`` would."""
+    """Carry out the steps of a rule as ``asweep()`` would.
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], strategy: Strategy) -> None:
+    Args:
+        saver: The saver.
+        strategy: The strategy under test.
+        in_thread: Whether the saver has synchronous methods only.
+    """
+
+    def __init__(
+        self, saver: BaseCheckpointSaver[Any], strategy: Strategy, *, in_thread: bool
+    ) -> None:
         self._saver = saver
         self._steps = AsyncSteps(strategy)
-        # A strategy that blocks is there because its saver has synchronous methods only.
-        self._in_thread = strategy.blocks
+        self._in_thread = in_thread
 
     async def perform(self, step: Step) -> Any:
         """Carry out one step on the running event loop, or in a thread where it blocks."""
         match step:
             case Put(checkpoint):
-                call: Callable[..., Any] = put if self._in_thread else aput
-                return await self._steps.perform(Work(partial(call, self._saver, checkpoint)))
+                if self._in_thread:
+                    return await asyncio.to_thread(put, self._saver, checkpoint)
+                return await aput(self._saver, checkpoint)
             case Get(config):
-                get = self._saver.get_tuple if self._in_thread else self._saver.aget_tuple
-                return await self._steps.perform(Work(partial(get, config)))
+                if self._in_thread:
+                    return await asyncio.to_thread(self._saver.get_tuple, config)
+                return await self._saver.aget_tuple(config)
             case RunSweep(sweeper, dry_run):
                 return await sweeper.asweep(dry_run=dry_run)
             case _:

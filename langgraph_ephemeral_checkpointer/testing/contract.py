@@ -114,12 +114,32 @@ def _check_sync(
                 else stack.enter_context(product)
             )
             strategy = make_strategy(saver)
-            if not strategy.runs_sync:
+            if not strategy.runs_sync or not _answers(saver):
                 return
             with run.trying(rule, "sweep"):
                 bench = Bench(saver, strategy)
                 drive(rule.check(bench), SyncHands(saver, strategy).perform)
                 run.notes += bench.notes
+
+
+_NO_THREAD: Any = {"configurable": {"thread_id": "nobody", "checkpoint_ns": ""}}
+
+
+def _answers(saver: BaseCheckpointSaver[Any]) -> bool:
+    """Say whether a saver has synchronous methods; some define them only to raise."""
+    try:
+        saver.get_tuple(_NO_THREAD)
+    except NotImplementedError:
+        return False
+    return True
+
+
+async def _aanswers(saver: BaseCheckpointSaver[Any]) -> bool:
+    try:
+        await saver.aget_tuple(_NO_THREAD)
+    except NotImplementedError:
+        return False
+    return True
 
 
 @asynccontextmanager
@@ -156,7 +176,8 @@ async def _check_async(
                 return
             with run.trying(rule, "asweep"):
                 bench = Bench(saver, strategy)
-                await adrive(rule.check(bench), AsyncHands(saver, strategy).perform)
+                hands = AsyncHands(saver, strategy, in_thread=not await _aanswers(saver))
+                await adrive(rule.check(bench), hands.perform)
                 run.notes += bench.notes
 
 

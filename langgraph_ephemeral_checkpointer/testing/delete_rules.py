@@ -109,12 +109,12 @@ def _taking_notes(
 
 def recheck_is_asked_with_fresh_facts(bench: Bench) -> Steps[None]:
     """A delete asks the recheck once a thread, with what is stored at that moment."""
-    for thread_id in ("asleep", "woke up", "woke up below", "now waits"):
+    for thread_id in ("asleep", "woke-up", "woke-up-below", "now-waits"):
         yield from bench.save(thread_id, NOW - DAY)
     yield from bench.scan()
-    yield from bench.save("woke up", NOW - 2)
-    yield from bench.save("woke up below", NOW - 2, namespace="child")
-    yield from bench.save("now waits", NOW - DAY + 1, writes=WAITING)
+    yield from bench.save("woke-up", NOW - 2)
+    yield from bench.save("woke-up-below", NOW - 2, namespace="child")
+    yield from bench.save("now-waits", NOW - DAY + 1, writes=WAITING)
     asked: dict[str, ThreadFacts | None] = {}
     outcomes = yield from bench.delete(bench.thread_ids, _taking_notes(asked))
     for thread_id in bench.thread_ids:
@@ -131,7 +131,7 @@ def recheck_is_asked_with_fresh_facts(bench: Bench) -> Steps[None]:
 
 def recheck_is_honoured(bench: Bench) -> Steps[None]:
     """A thread that the recheck keeps stays whole, for the reason it gave; the others go."""
-    for thread_id in ("goes", "stays", "also goes"):
+    for thread_id in ("goes", "stays", "also-goes"):
         yield from store_family(bench, thread_id, NOW - DAY)
     recheck = _taking_notes({}, {"stays": KeepReason.WOKE_UP})
     outcomes = yield from bench.delete(bench.thread_ids, recheck)
@@ -139,19 +139,19 @@ def recheck_is_honoured(bench: Bench) -> Steps[None]:
         outcomes["stays"].kept is KeepReason.WOKE_UP,
         f"the recheck kept a thread with WOKE_UP, its outcome is {outcomes['stays']}",
     )
-    for thread_id in ("goes", "also goes"):
+    for thread_id in ("goes", "also-goes"):
         expect(outcomes[thread_id].kept is None, f"{thread_id!r}: {outcomes[thread_id]}")
     yield from bench.expect_whole(["stays"], "a delete that the recheck refused")
-    yield from bench.expect_gone(["goes", "also goes"], "the delete")
+    yield from bench.expect_gone(["goes", "also-goes"], "the delete")
 
 
 def deleting_what_is_gone_is_no_error(bench: Bench) -> Steps[None]:
     """A thread that is gone already is reported as GONE by a rechecked delete, not as an error."""
     yield from bench.save("real", NOW - DAY)
-    outcomes = yield from bench.delete(["never stored", "real"], _taking_notes({}))
+    outcomes = yield from bench.delete(["never-stored", "real"], _taking_notes({}))
     expect(
-        outcomes["never stored"].kept is KeepReason.GONE,
-        f"a thread that does not exist must be GONE, not {outcomes['never stored']}",
+        outcomes["never-stored"].kept is KeepReason.GONE,
+        f"a thread that does not exist must be GONE, not {outcomes['never-stored']}",
     )
     expect(outcomes["real"].kept is None, f"the thread beside it: {outcomes['real']}")
     again = yield from bench.delete(["real"], _taking_notes({}))
@@ -190,8 +190,8 @@ def a_failed_delete_loses_nothing(bench: Bench) -> Steps[None]:
 def a_batch_may_be_large(bench: Bench) -> Steps[None]:
     """A batch of 120 threads, most of which go, is deleted in one call."""
     for number in range(120):
-        yield from bench.save(f"thread {number}", NOW - DAY)
-    kept = {f"thread {number}": KeepReason.VETOED for number in (0, 60, 119)}
+        yield from bench.save(f"thread-{number}", NOW - DAY)
+    kept = {f"thread-{number}": KeepReason.VETOED for number in (0, 60, 119)}
     yield from bench.delete(bench.thread_ids, _taking_notes({}, kept))
     left = yield from bench.scan(limit=50)
     expect(set(left) == set(kept), f"after the delete {sorted(left)} are left, not {sorted(kept)}")
@@ -201,14 +201,14 @@ def still_expired_decides_as_documented(bench: Bench) -> Steps[None]:
     """The recheck of a real sweep keeps a thread that woke up in a subgraph only."""
     policy = TTLPolicy(idle_ttl_seconds=HOUR)
     yield from bench.save("sleeps", NOW - DAY)
-    yield from bench.save("woke up below", NOW - DAY)
-    yield from bench.save("woke up below", NOW, namespace=NAMESPACES[2])
+    yield from bench.save("woke-up-below", NOW - DAY)
+    yield from bench.save("woke-up-below", NOW, namespace=NAMESPACES[2])
     outcomes = yield from bench.delete(
         bench.thread_ids, lambda _, facts: still_expired(facts, policy, "idle_ttl", NOW)
     )
-    expect(outcomes["woke up below"].kept is KeepReason.WOKE_UP, f"{outcomes}")
+    expect(outcomes["woke-up-below"].kept is KeepReason.WOKE_UP, f"{outcomes}")
     expect(outcomes["sleeps"].kept is None, f"{outcomes}")
-    yield from bench.expect_whole(["woke up below"], "the delete")
+    yield from bench.expect_whole(["woke-up-below"], "the delete")
 
 
 def a_sweep_does_what_its_dry_run_said(bench: Bench) -> Steps[None]:

@@ -15,10 +15,10 @@ from langgraph_ephemeral_checkpointer.testing.threads import WAITING
 def scan_covers_every_thread_once(bench: Bench) -> Steps[None]:
     """A scan reports every thread exactly once, and counts what it looked at."""
     yield from store_family(bench, "first", NOW - DAY)
-    yield from bench.save("root only", NOW)
-    yield from bench.save("subgraph only", NOW, namespace="child")
+    yield from bench.save("root-only", NOW)
+    yield from bench.save("subgraph-only", NOW, namespace="child")
     for number in range(9):
-        yield from bench.save(f"thread {number}", NOW - number)
+        yield from bench.save(f"thread-{number}", NOW - number)
     for limit in (1, 2, 3, 1000):
         found = yield from bench.scan(limit=limit)
         expected = set(bench.thread_ids)
@@ -47,12 +47,12 @@ def scan_of_nothing_is_empty(bench: Bench) -> Steps[None]:
 def scan_tells_times_and_counts(bench: Bench) -> Steps[None]:
     """A scan tells birth, newest checkpoint and counts over all namespaces."""
     yield from store_family(bench, "family", NOW - 2 * DAY)
-    yield from bench.save("awake in a subgraph", NOW - DAY)
-    yield from bench.save("awake in a subgraph", NOW - 5, namespace="child")
-    yield from bench.save("born in a subgraph", NOW - 9 * DAY, namespace="child")
-    yield from bench.save("born in a subgraph", NOW - 3)
-    yield from bench.save("subgraph only", NOW - 7, namespace="child")
-    yield from bench.save("before 1970", -DAY)
+    yield from bench.save("awake-in-a-subgraph", NOW - DAY)
+    yield from bench.save("awake-in-a-subgraph", NOW - 5, namespace="child")
+    yield from bench.save("born-in-a-subgraph", NOW - 9 * DAY, namespace="child")
+    yield from bench.save("born-in-a-subgraph", NOW - 3)
+    yield from bench.save("subgraph-only", NOW - 7, namespace="child")
+    yield from bench.save("before-1970", -DAY)
     for facts in (yield from bench.scan()).values():
         bench.expect_facts(facts, "scan")
 
@@ -61,12 +61,12 @@ def scan_never_guesses_an_age(bench: Bench) -> Steps[None]:
     """A thread with a checkpoint of unknown age has an unknown age, never a made-up one."""
     taken = yield from bench.save_if_taken("odd", checkpoint_id="no-time-1", ts="some day")
     if taken:
-        yield from bench.save("partly odd", NOW - DAY)
-        yield from bench.save("partly odd", checkpoint_id="no-time-2", ts="some day")
-    yield from bench.save_if_taken("by ts", NOW - DAY, checkpoint_id="no-time-3")
+        yield from bench.save("partly-odd", NOW - DAY)
+        yield from bench.save("partly-odd", checkpoint_id="no-time-2", ts="some day")
+    yield from bench.save_if_taken("by-ts", NOW - DAY, checkpoint_id="no-time-3")
     yield from bench.save("known", NOW - DAY)
     for thread_id, facts in (yield from bench.scan()).items():
-        if thread_id == "by ts" and facts.newest_at is None and facts.born_at is None:
+        if thread_id == "by-ts" and facts.newest_at is None and facts.born_at is None:
             bench.notes.append("the age of a checkpoint whose id holds no time stays unknown")
             continue
         bench.expect_facts(facts, "scan")
@@ -75,13 +75,13 @@ def scan_never_guesses_an_age(bench: Bench) -> Steps[None]:
 def scan_is_never_narrower_than_wanted(bench: Bench) -> Steps[None]:
     """A scan reports every thread that is wanted, and those of unknown age always."""
     for days in range(1, 6):
-        yield from bench.save(f"idle {days}", NOW - days * DAY)
-        yield from bench.save(f"born {days}", NOW - days * DAY)
-        yield from bench.save(f"born {days}", NOW)
+        yield from bench.save(f"idle-{days}", NOW - days * DAY)
+        yield from bench.save(f"born-{days}", NOW - days * DAY)
+        yield from bench.save(f"born-{days}", NOW)
         for number in range(days):
-            yield from bench.save(f"long {days}", NOW - number)
-    yield from bench.save("asleep at the root", NOW - 4 * DAY)
-    yield from bench.save("asleep at the root", NOW, namespace="child")
+            yield from bench.save(f"long-{days}", NOW - number)
+    yield from bench.save("asleep-at-the-root", NOW - 4 * DAY)
+    yield from bench.save("asleep-at-the-root", NOW, namespace="child")
     yield from bench.save_if_taken("odd", checkpoint_id="no-time", ts="some day")
     for wanted in (
         Wanted(),
@@ -111,32 +111,32 @@ def interrupted_threads_are_found(bench: Bench) -> Steps[None]:
         return [(task, channel, value) for task, (channel, value) in of_tasks]
 
     heads = {
-        "no writes": [],
+        "no-writes": [],
         "waits": writes(("one", ask)),
-        "answered, not finished": writes(("one", ask), ("one", answer)),
+        "answered-not-finished": writes(("one", ask), ("one", answer)),
         "finished": writes(("one", ask), ("one", output)),
-        "one of two waits": writes(("one", ask), ("one", output), ("two", ask)),
-        "another task finished": writes(("one", ask), ("two", output)),
+        "one-of-two-waits": writes(("one", ask), ("one", output), ("two", ask)),
+        "another-task-finished": writes(("one", ask), ("two", output)),
         "failed": writes(("one", ("__error__", "no"))),
     }
     for thread_id, of_head in heads.items():
         yield from bench.save(thread_id, NOW - 2, writes=[("old", "messages", "done")])
         yield from bench.save(thread_id, NOW - 1, writes=of_head)
-    yield from bench.save("waited once", NOW - 2, writes=WAITING)
-    yield from bench.save("waited once", NOW - 1)
-    yield from bench.save("waits, subgraph is newer", NOW - 2, writes=WAITING)
-    yield from bench.save("waits, subgraph is newer", NOW - 1, namespace="child")
-    yield from bench.save("subgraph only", NOW, namespace="child")
+    yield from bench.save("waited-once", NOW - 2, writes=WAITING)
+    yield from bench.save("waited-once", NOW - 1)
+    yield from bench.save("waits-subgraph-is-newer", NOW - 2, writes=WAITING)
+    yield from bench.save("waits-subgraph-is-newer", NOW - 1, namespace="child")
+    yield from bench.save("subgraph-only", NOW, namespace="child")
     waiting = {one for one in bench.thread_ids if bench.truth(one).interrupted}
-    find = partial(bench.strategy.find_interrupted, [*bench.thread_ids, "never stored"])
+    find = partial(bench.strategy.find_interrupted, [*bench.thread_ids, "never-stored"])
     found = set((yield Work(find)))
     expect(
         found == waiting,
         f"find_interrupted missed {sorted(waiting - found)} "
         f"and took {sorted(found - waiting)} for waiting",
     )
-    only = set((yield Work(partial(bench.strategy.find_interrupted, ["no writes"]))))
-    expect(not only, f"find_interrupted(['no writes']) must answer for that thread only: {only}")
+    only = set((yield Work(partial(bench.strategy.find_interrupted, ["no-writes"]))))
+    expect(not only, f"find_interrupted(['no-writes']) must answer for that thread only: {only}")
     for facts in (yield from bench.scan()).values():
         bench.expect_facts(facts, "scan")
 
@@ -146,7 +146,7 @@ def looking_changes_nothing(bench: Bench) -> Steps[None]:
     yield from store_family(bench, "family", NOW - DAY)
     yield from bench.save("waits", NOW - DAY, writes=WAITING)
     before = yield from bench.scan()
-    yield Work(partial(bench.strategy.find_interrupted, ["family", "waits", "never stored"]))
+    yield Work(partial(bench.strategy.find_interrupted, ["family", "waits", "never-stored"]))
     yield from bench.pages(Wanted(newest_before=NOW), 1)
     yield from bench.expect_whole(bench.thread_ids, "a scan")
     after = yield from bench.scan()
