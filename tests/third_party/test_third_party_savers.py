@@ -157,7 +157,9 @@ def objects():
 def test_a_saver_that_cannot_list_all_threads_is_a_clear_error_and_nothing_is_deleted():
     saver = objects()
     save_thread(saver, "old", [time.time() - 7200])
-    with pytest.raises(StorageError, match=r"ObjectStorageSaver cannot list .* nothing was deleted"):
+    with pytest.raises(
+        StorageError, match=r"ObjectStorageSaver cannot list .* nothing was deleted"
+    ):
         TTLSweeper(saver, IDLE).sweep()
     assert saver.get_tuple({"configurable": {"thread_id": "old"}}) is not None
 
