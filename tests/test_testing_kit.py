@@ -21,6 +21,7 @@ from langgraph_ephemeral_checkpointer.strategies import (
     MemoryStrategy,
     Outcome,
     Page,
+    PruneOutcome,
     SqliteStrategy,
 )
 from langgraph_ephemeral_checkpointer.testing import (
@@ -309,6 +310,27 @@ class LosesItsLock(MemoryStrategy):
         return was_free
 
 
+class Prunes(MemoryStrategy):
+    """Right as far as it goes, except that a thread gets younger."""
+
+    can_prune = True
+
+    def prune_threads(self, thread_ids, keep, *, dry_run):
+        outcomes = {}
+        for thread_id in thread_ids:
+            roots = self.checkpointer.storage[thread_id][""]
+            old = sorted(roots)[:-keep]
+            for one in [] if dry_run else old:
+                del roots[one]
+            outcomes[thread_id] = PruneOutcome(len(old))
+        return outcomes
+
+
+class PrunesInADryRun(Prunes):
+    def prune_threads(self, thread_ids, keep, *, dry_run):
+        return super().prune_threads(thread_ids, keep, dry_run=False)
+
+
 class DeletesNothing(GenericStrategy):
     def delete_thread(self, thread_id):
         pass
@@ -351,6 +373,8 @@ BROKEN = [
     (DeletesAHundredAtMost, "a_batch_may_be_large"),
     (DoesNotAsk, "still_expired_decides_as_documented"),
     (WritesInADryRun, "a_sweep_does_what_its_dry_run_said"),
+    (Prunes, "prune_keeps_the_newest"),
+    (PrunesInADryRun, "prune_keeps_the_newest"),
     (LosesItsLock, "a_lock_can_be_taken_again"),
 ]
 

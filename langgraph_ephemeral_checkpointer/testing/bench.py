@@ -406,6 +406,15 @@ class Bench:
                 f"{after}, old values of {where} came back when it was stored again",
             )
 
+    def expect_trimmed(self, thread_id: str, keep: int) -> Steps[None]:
+        """Expect only the newest checkpoints of a thread with one namespace to be left."""
+        saved = sorted(self._saved[thread_id], key=lambda one: one.checkpoint_id)
+        for old in saved[:-keep]:
+            found = yield Get(old.config)
+            expect(found is None, f"pruning {thread_id!r} to {keep} left an older checkpoint")
+        self._saved[thread_id] = saved[-keep:]
+        yield from self.expect_whole([thread_id], f"pruning to {keep}")
+
     def forget(self, thread_id: str) -> None:
         """Stop expecting a thread that was deleted."""
         del self._saved[thread_id]

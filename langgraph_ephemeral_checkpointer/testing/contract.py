@@ -16,10 +16,11 @@ from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
 from langgraph_ephemeral_checkpointer.testing.bench import AsyncHands, Bench, SyncHands
 from langgraph_ephemeral_checkpointer.testing.delete_rules import DELETE_RULES
+from langgraph_ephemeral_checkpointer.testing.prune_rules import PRUNE_RULES
 from langgraph_ephemeral_checkpointer.testing.rule import Rule
 from langgraph_ephemeral_checkpointer.testing.scan_rules import SCAN_RULES
 
-CONTRACT: tuple[Rule, ...] = SCAN_RULES + DELETE_RULES
+CONTRACT: tuple[Rule, ...] = SCAN_RULES + DELETE_RULES + PRUNE_RULES
 """Every rule, in the order in which they are tried."""
 
 SaverFactory: TypeAlias = Callable[[], Any]
