@@ -1,15 +1,15 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes the virtual
 # environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest.
 
-VENV ?= .venv
 CONSTRAINTS ?=
 ARGS ?=
+VENV ?= .venv$(subst /,-,$(addprefix -,$(CONSTRAINTS)))
 
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$name" -c '$(NEW_ENOUGH)' 2>/dev/null && echo "$$name" && break; done)
 
-INSTALLED = $(VENV)/installed$(subst /,-,$(addprefix -,$(CONSTRAINTS)))
+INSTALLED = $(VENV)/installed
 
 .PHONY: help demo test lint clean
 
