@@ -9,10 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
+from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
+    Recheck,
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
@@ -48,10 +52,15 @@ __all__ = [
     "Page",
     "PostgresStrategy",
     "PruneOutcome",
+    "Recheck",
     "SqliteStrategy",
     "Strategy",
+    "ThreadFacts",
+    "Wanted",
     "detect_strategy",
     "register_strategy",
+    "time_of_id",
+    "waits_for_human",
 ]
 
 

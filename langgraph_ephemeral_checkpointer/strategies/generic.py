@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
     StorageError,
     StorageUnavailableError,
     UnsupportedCheckpointerError,
@@ -27,11 +28,13 @@ from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Rech
 class ListThreads:
     """List one thread's checkpoints, or those of all threads where it is None.
 
-    ``seen`` is what earlier listings saw; the answer adds to it.
+    ``seen`` is what earlier listings saw; the answer adds to it. ``namespace`` is for savers
+    that leave namespaces out unless one is named.
     """
 
     thread_id: Any = None
     seen: dict[str, _Seen] = field(default_factory=dict)
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class _Seen:
     """What is kept of a thread while a listing goes by: ids and times, no state."""
 
     raw_ids: dict[Any, None] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)
     checkpoints: int = 0
     roots: int = 0
     unknown: bool = False
@@ -63,6 +67,7 @@ class _Seen:
 
     def add(self, namespace: str, checkpoint_id: str, found: CheckpointTuple) -> None:
         self.checkpoints += 1
+        self.namespaces.add(namespace)
         time = time_of_id(checkpoint_id)
         if time is None:
             time = time_of_ts(found.checkpoint.get("ts"))
@@ -102,6 +107,10 @@ class GenericStrategy(Strategy):
     thread just before it is not in one transaction with it. Listing through a saver
     decodes state, since that is what a saver's ``list`` does.
 
+    A saver whose ``list`` of one thread leaves out namespaces is asked for each namespace
+    that the walk saw; one that the thread got since then goes unseen. Where that matters,
+    and the test kit tells, override :meth:`list_checkpoints`.
+
     Override :meth:`list_checkpoints`, :meth:`delete_thread` or their asynchronous twins
     where a saver offers something better.
 
@@ -114,17 +123,19 @@ class GenericStrategy(Strategy):
         self._can_sync = self._can("list", "list_checkpoints") and self._can(
             "delete_thread", "delete_thread"
         )
-        can_async = self._can("alist", "alist_checkpoints") and self._can(
+        self._can_async = self._can("alist", "alist_checkpoints") and self._can(
             "adelete_thread", "adelete_thread"
         )
-        if not self._can_sync and not can_async:
+        if not self._can_sync and not self._can_async:
             raise UnsupportedCheckpointerError(
                 f"{type(checkpointer).__name__} implements neither list and delete_thread nor "
                 "alist and adelete_thread; subclass Strategy for it and pass strategy="
             )
         self.runs_sync = self._can_sync
-        self.blocks = not can_async
+        self.blocks = not self._can_async
+        self._async_is_refused = False
         self._raw_ids: dict[str, tuple[Any, ...]] = {}
+        self._namespaces: dict[str, set[str]] = {}
 
     def _can(self, of_saver: str, of_strategy: str) -> bool:
         saver, mine = type(self.checkpointer), type(self)
@@ -153,6 +164,8 @@ class GenericStrategy(Strategy):
         """Read every thread in one page: a saver's ``list`` cannot be continued later."""
         try:
             threads = yield ListThreads()
+        except ColourError:
+            raise
         except Exception as error:
             raise StorageError(
                 f"{type(self.checkpointer).__name__} cannot list the checkpoints of all threads "
@@ -161,6 +174,9 @@ class GenericStrategy(Strategy):
             ) from error
         self._raw_ids = {
             text: tuple(seen.raw_ids) for text, seen in threads.items() if [*seen.raw_ids] != [text]
+        }
+        self._namespaces = {
+            text: seen.namespaces for text, seen in threads.items() if seen.namespaces != {""}
         }
         found = [seen.facts(text) for text, seen in threads.items()]
         return Page(
@@ -223,13 +239,48 @@ class GenericStrategy(Strategy):
         threads: dict[str, _Seen] = {}
         for raw_id in self._raw(text):
             threads = yield ListThreads(raw_id, threads)
+        listed = threads[text].namespaces if text in threads else set()
+        for namespace in sorted(self._namespaces.get(text, set()) - listed):
+            for raw_id in self._raw(text):
+                threads = yield ListThreads(raw_id, threads, namespace)
         return threads.get(text)
 
     def perform(self, step: Any) -> Any:
-        """Carry out one step through the saver's synchronous methods."""
+        """Carry out one step through the saver's synchronous methods.
+
+        Raises:
+            ColourError: The saver has asynchronous methods only.
+        """
+        try:
+            return self._perform(step)
+        except NotImplementedError as error:
+            if not self._can_async:
+                raise
+            raise ColourError(
+                f"{type(self.checkpointer).__name__} is asynchronous ({error}): use "
+                "'await sweeper.asweep()' instead of sweep()"
+            ) from error
+
+    async def aperform(self, step: Any) -> Any:
+        """Carry out one step through the saver's asynchronous methods, or else in a thread."""
+        if not self._async_is_refused:
+            try:
+                return await self._aperform(step)
+            except NotImplementedError:
+                # Some savers define the methods of both colours and raise in those of one.
+                if not self._can_sync:
+                    raise
+                self._async_is_refused = True
+        return await asyncio.to_thread(self._perform, step)
+
+    def _perform(self, step: Any) -> Any:
         match step:
-            case ListThreads(thread_id, seen):
-                for found in self.list_checkpoints(thread_id):
+            case ListThreads(thread_id, seen, namespace):
+                for found in (
+                    self.list_checkpoints(thread_id)
+                    if namespace is None
+                    else self.checkpointer.list(_config(thread_id, namespace))
+                ):
                     _note(seen, found)
                 return seen
             case GetHead(thread_id):
@@ -238,22 +289,14 @@ class GenericStrategy(Strategy):
                 return self.delete_thread(thread_id)
         return super().perform(step)
 
-    async def aperform(self, step: Any) -> Any:
-        """Carry out one step through the saver's asynchronous methods.
-
-        Some savers have those only to say that the others are to be used.
-        """
-        try:
-            return await self._aperform(step)
-        except NotImplementedError:
-            if not self._can_sync:
-                raise
-        return await asyncio.to_thread(self.perform, step)
-
     async def _aperform(self, step: Any) -> Any:
         match step:
-            case ListThreads(thread_id, seen):
-                async for found in self.alist_checkpoints(thread_id):
+            case ListThreads(thread_id, seen, namespace):
+                async for found in (
+                    self.alist_checkpoints(thread_id)
+                    if namespace is None
+                    else self.checkpointer.alist(_config(thread_id, namespace))
+                ):
                     _note(seen, found)
                 return seen
             case GetHead(thread_id):

@@ -61,11 +61,15 @@ class MemoryStrategy(Strategy):
         keys = self._keys_by_text(thread_ids)
         rest = self._rest_of({key for found in keys.values() for key in found})
         for text in thread_ids:
-            facts = self._facts(text, keys.get(text, ()), interrupts=True)
-            why_kept = recheck(text, facts) if recheck else None
-            if why_kept is None:
-                judged = facts.checkpoint_count if facts and recheck else None
-                why_kept = self._take_out(keys.get(text, ()), judged)
+            try:
+                facts = self._facts(text, keys.get(text, ()), interrupts=True)
+                why_kept = recheck(text, facts) if recheck else None
+                if why_kept is None:
+                    judged = facts.checkpoint_count if facts and recheck else None
+                    why_kept = self._take_out(keys.get(text, ()), judged)
+            except Exception as error:  # noqa: BLE001 - the threads before it are gone already
+                outcomes[text] = Outcome(KeepReason.FAILED, f"{type(error).__name__}: {error}")
+                continue
             if why_kept is None:
                 for key in keys[text]:
                     for table, entry in rest.get(key, ()):

@@ -1,0 +1,42 @@
+# Needs Python 3.11 or newer and make, nothing else: each target makes the virtual
+# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest.
+
+CONSTRAINTS ?=
+ARGS ?=
+VENV ?= .venv$(subst /,-,$(addprefix -,$(CONSTRAINTS)))
+
+NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$name" -c '$(NEW_ENOUGH)' 2>/dev/null && echo "$$name" && break; done)
+
+INSTALLED = $(VENV)/installed
+
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    a small LangGraph application, its threads, and a sweep of them"
+	@echo "make test    the whole suite, on a Postgres that it starts itself"
+	@echo "make lint    ruff and mypy"
+	@echo "make clean   remove $(VENV)"
+
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m venv "$(VENV)"
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check \
+		-e '.[test]' $(addprefix -c ,$(CONSTRAINTS))
+	@touch "$@"
+
+demo: $(INSTALLED)
+	@"$(VENV)/bin/python" examples/demo.py
+
+test: $(INSTALLED)
+	"$(VENV)/bin/python" -m pytest $(ARGS)
+
+lint: $(INSTALLED)
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r lint-requirements.txt
+	"$(VENV)/bin/ruff" check .
+	"$(VENV)/bin/ruff" format --check .
+	"$(VENV)/bin/mypy"
+
+clean:
+	rm -rf "$(VENV)"

@@ -1,0 +1,41 @@
+"""What a rule of the contract is, and what the rules have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from langgraph_ephemeral_checkpointer.testing.bench import Bench, Steps
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+NAMESPACES = ("", "child", "call:5e6ab1a1-0000-4000-8000-000000000001")
+"""The root, a subgraph with a memory of its own, and a subgraph called in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the contract.
+
+    Attributes:
+        name: How reports name it.
+        promise: What a strategy promises, in a sentence.
+        check: The plan that tries it.
+    """
+
+    name: str
+    promise: str
+    check: Callable[[Bench], Steps[None]]
+
+
+def rule_of(check: Callable[[Bench], Steps[None]]) -> Rule:
+    """Make a rule of a plan; the first line of its docstring is the promise."""
+    return Rule(check.__name__, (check.__doc__ or "").strip().splitlines()[0], check)
+
+
+def store_family(bench: Bench, thread_id: str, at: float) -> Steps[None]:
+    """Store a thread in all namespaces, with pending writes."""
+    for number, namespace in enumerate(NAMESPACES):
+        writes = [(f"task-{number}", "messages", "partial")]
+        yield from bench.save(thread_id, at + number, namespace=namespace, writes=writes)

@@ -1,0 +1,120 @@
+"""Every strategy of this package keeps the contract that it asks of others."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import asynccontextmanager, closing, contextmanager
+
+import psycopg
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from langgraph_ephemeral_checkpointer.strategies import (
+    AsyncPostgresStrategy,
+    AsyncSqliteStrategy,
+    GenericStrategy,
+    MemoryStrategy,
+    PostgresStrategy,
+    SqliteStrategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
+from langgraph_ephemeral_checkpointer.testing import (
+    CONTRACT,
+    StrategyContract,
+    acheck_strategy,
+    check_strategy,
+)
+
+_POOL = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+
+
+@contextmanager
+def sqlite_saver():
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
+        yield SqliteSaver(connection)
+
+
+def async_sqlite_saver():
+    return AsyncSqliteSaver.from_conn_string(":memory:")
+
+
+class TestMemoryStrategy(StrategyContract):
+    def make_saver(self):
+        return InMemorySaver()
+
+
+class TestSqliteStrategy(StrategyContract):
+    def make_saver(self):
+        return sqlite_saver()
+
+
+class TestAsyncSqliteStrategy(StrategyContract):
+    def make_saver(self):
+        return async_sqlite_saver()
+
+
+class _Postgres(StrategyContract):
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres_database):
+        self.dsn = postgres_database
+
+    def emptied(self):
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("TRUNCATE checkpoints, checkpoint_blobs, checkpoint_writes")
+        return self.dsn
+
+
+class TestPostgresStrategy(_Postgres):
+    def make_saver(self):
+        return PostgresSaver.from_conn_string(self.emptied())
+
+
+class TestPostgresStrategyOnAPool(_Postgres):
+    @contextmanager
+    def make_saver(self):
+        with ConnectionPool(self.emptied(), min_size=1, max_size=2, kwargs=_POOL) as pool:
+            yield PostgresSaver(pool)
+
+
+class TestAsyncPostgresStrategy(_Postgres):
+    def make_saver(self):
+        return AsyncPostgresSaver.from_conn_string(self.emptied())
+
+
+class TestAsyncPostgresStrategyOnAPool(_Postgres):
+    @asynccontextmanager
+    async def make_saver(self):
+        dsn = self.emptied()
+        async with AsyncConnectionPool(dsn, min_size=1, max_size=2, kwargs=_POOL) as pool:
+            yield AsyncPostgresSaver(pool)
+
+
+@pytest.mark.parametrize("make_saver", [InMemorySaver, sqlite_saver, async_sqlite_saver])
+def test_the_generic_strategy_keeps_the_contract_on_savers_of_both_colours(make_saver):
+    report = check_strategy(make_saver, GenericStrategy)
+    colours = 1 if make_saver is async_sqlite_saver else 2
+    assert len(report.passed) == colours * len(CONTRACT)
+    assert report.notes == ()
+
+
+async def test_the_contract_can_be_run_from_a_running_event_loop():
+    report = await acheck_strategy(sqlite_saver)
+    assert len(report.passed) == 2 * len(CONTRACT)
+
+
+async def test_the_strategies_under_test_are_the_detected_ones(postgres_database):
+    assert isinstance(detect_strategy(InMemorySaver()), MemoryStrategy)
+    with sqlite_saver() as saver:
+        assert isinstance(detect_strategy(saver), SqliteStrategy)
+    async with async_sqlite_saver() as saver:
+        assert isinstance(detect_strategy(saver), AsyncSqliteStrategy)
+    with PostgresSaver.from_conn_string(postgres_database) as saver:
+        assert isinstance(detect_strategy(saver), PostgresStrategy)
+    async with AsyncPostgresSaver.from_conn_string(postgres_database) as saver:
+        assert isinstance(detect_strategy(saver), AsyncPostgresStrategy)
