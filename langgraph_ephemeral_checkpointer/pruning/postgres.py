@@ -156,25 +156,32 @@ _GONE = """
     OFFSET 0
 """
 
+_VERSIONS = "checkpoint -> 'channel_versions' AS versions"
+
 _STAYS = """
-    SELECT checkpoint FROM checkpoints
+    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
     WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
     AND checkpoint_id >= s.below
     UNION ALL
-    SELECT checkpoint FROM checkpoints
+    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
     WHERE s.kept <> '{}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
     AND checkpoint_id < s.below AND s.kept ? checkpoint_id
 """
 
+# Asking each checkpoint for the channels that have blobs at all is half the work of
+# unfolding all it names.
 _NAMED = """
-    SELECT v.key AS channel, v.value AS version
-    FROM ({rows}) AS c CROSS JOIN LATERAL jsonb_each_text(c.checkpoint -> 'channel_versions') AS v
+    SELECT n.channel, c.versions ->> n.channel AS version
+    FROM ({rows}) AS c CROSS JOIN (
+        SELECT DISTINCT channel FROM checkpoint_blobs
+        WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    ) AS n
 """
 
 # The blobs that a row that goes refers to and no row that stays does. One that nothing
 # refers to is left alone: a run may be about to save the checkpoint that does.
 FREED_BLOBS = (
-    f"({_NAMED.format(rows=_GONE.format(columns='checkpoint'))}EXCEPT {_NAMED.format(rows=_STAYS)})"
+    f"({_NAMED.format(rows=_GONE.format(columns=_VERSIONS))}EXCEPT {_NAMED.format(rows=_STAYS)})"
 )
 
 DELETE_BLOBS = f"""{_SPACES}
