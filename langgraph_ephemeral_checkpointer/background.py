@@ -17,6 +17,10 @@ _JITTER = 0.1
 """The share by which an interval is longer or shorter, so that replicas do not march in step."""
 
 
+_LONGEST = 1e9
+"""Seconds; what no timer can hold is as good as this."""
+
+
 class BackgroundLoop:
     """Call something again and again in a task of the running event loop.
 
@@ -53,10 +57,17 @@ class BackgroundLoop:
         # No await up to here and until the task exists: a stop() sees all of it or nothing.
         running, self._stop = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run(interval, running, self._stop), name=self._name)
-        await running.wait()
+        try:
+            await running.wait()
+        except BaseException:
+            self._stop.set()  # cancelled before it was started
+            raise
 
     async def stop(self) -> None:
-        """Let the tick in progress finish and end the task; does nothing when not started."""
+        """Let the tick in progress finish and end the task; does nothing when not started.
+
+        Called by the tick itself, it returns at once and the task ends after the tick.
+        """
         if not self.running:
             # Lets a start() that was made a task just before take its first step.
             await asyncio.sleep(0)
@@ -64,6 +75,8 @@ class BackgroundLoop:
         if task is None or stop is None or not self.running:
             return
         stop.set()
+        if task is asyncio.current_task():
+            return
         await asyncio.wait({task})
         if self._task is task:
             self._task = None
@@ -73,9 +86,13 @@ class BackgroundLoop:
         while not stop.is_set():
             try:
                 await self._tick()
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                    raise
+                # A cancellation that is not of this task leaked out of something it called.
                 logger.exception("a sweep failed; the next one is tried in about %s s", interval)
-            pause = interval * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+            pause = min(interval, _LONGEST) * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
             try:
                 await asyncio.wait_for(stop.wait(), pause)
             except TimeoutError:
