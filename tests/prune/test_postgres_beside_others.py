@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -10,9 +12,11 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.rows import dict_row, tuple_row
 
+from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.pruning import prune_postgres
+from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT
 from tests.prune.graphs import Driver, exact, new_thread, shape
-from tests.prune.savers import Place, postgres_prune
+from tests.prune.savers import Place
 from tests.prune.test_cases import turn
 
 
@@ -28,6 +32,7 @@ class Stepwise:
 
     def __init__(self, conn, thread_id, keep):
         self.conn = conn
+        self.conn.execute(SNAPSHOT)
         self.plan = prune_postgres([thread_id], keep)
         self.statement = next(self.plan)
 
@@ -45,7 +50,7 @@ class Stepwise:
 
 
 async def test_what_a_run_appends_between_any_two_statements_is_untouched(place):
-    at = 2  # the second statement takes the snapshot
+    at = 1  # the first statement takes the snapshot
     finished = False
     while not finished:
         driver = Driver(place, new_thread(), 2)
@@ -91,7 +96,7 @@ async def test_of_two_prunes_at_once_one_wins_and_the_other_may_try_again(place)
             while not second.step():
                 pass
         other.rollback()
-    again = postgres_prune(place.saver.conn, [thread_id], 2)[thread_id]
+    again = await place.prune(thread_id, 2)
     assert (again.removed_checkpoints, again.left_whole) == (0, None)
     assert exact(await driver.state()) == before
 
@@ -113,7 +118,7 @@ async def test_the_pending_sends_of_an_old_format_are_still_read_from_the_parent
     place.saver.put_writes(driver.at(parent), [("__pregel_tasks", "sent")], new_thread())
     before = place.saver.get_tuple(driver.config)
     assert before.checkpoint["channel_values"]["__pregel_tasks"] == ["sent"]
-    assert postgres_prune(conn, [thread_id], 1)[thread_id].removed_checkpoints == len(ids) - 2
+    assert (await place.prune(thread_id, 1)).removed_checkpoints == len(ids) - 2
     assert place.saver.get_tuple(driver.config) == before
 
 
@@ -127,7 +132,7 @@ async def test_a_thread_without_metadata_or_of_odd_shape_is_pruned_or_left_whole
             (json.dumps(metadata), thread_id),
         )
         before = shape(await driver.state())
-        assert postgres_prune(place.saver.conn, [thread_id], 1)[thread_id].removed_checkpoints > 0
+        assert (await place.prune(thread_id, 1)).removed_checkpoints > 0
         assert shape(await driver.state()) == before
 
 
@@ -138,7 +143,31 @@ async def test_upstreams_own_prune_still_works_after_ours(place):
     for at in range(4):
         place.saver.put(config, empty_checkpoint(), {"step": at, "parents": {}}, {})
     before = place.saver.get_tuple(driver.config)
-    postgres_prune(place.saver.conn, [thread_id], 2)
+    await place.prune(thread_id, 2)
     place.saver.prune([thread_id], strategy="keep_latest")
     assert len(list(place.saver.list(driver.config))) == 1
     assert place.saver.get_tuple(driver.config).checkpoint == before.checkpoint
+
+
+async def test_two_sweepers_that_trim_one_thread_at_once_give_one_result_and_no_error(place):
+    driver = Driver(place, new_thread(), 2)
+    for _ in range(3):
+        await driver.perform(turn("keep"))
+    before = exact(await driver.state())
+    length = len(await driver.ids())
+    policy = TTLPolicy(max_checkpoints_per_thread=2)
+
+    def sweep(start):
+        with PostgresSaver.from_conn_string(place.where) as saver:
+            start.wait()
+            return TTLSweeper(saver, policy).sweep()
+
+    start = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(sweep, [start] * 4))
+    assert [result.errors for result in results] == [{}] * 4
+    assert sum(result.pruned_checkpoint_count for result in results) > 0
+    assert exact(await driver.state()) == before
+    assert len(await driver.ids()) < length
+    with PostgresSaver.from_conn_string(place.where) as saver:
+        assert TTLSweeper(saver, policy).sweep().pruned_checkpoint_count == 0
