@@ -57,7 +57,8 @@ _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"
 
 # An id that is no lower-case hexadecimal may lie between two others in the order of text,
 # not of time. (One regular expression for all of it costs five times as much on every row.)
-_ODD = f"(checkpoint_id NOT LIKE '{LIKE_UUID6}' OR checkpoint_id ~ '[^0-9a-f-]')"
+_IS_ODD = f"({{id}} NOT LIKE '{LIKE_UUID6}' OR {{id}} ~ '[^0-9a-f-]')"
+_ODD = _IS_ODD.format(id="checkpoint_id")
 
 _AGGREGATES = f"""
     SELECT thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
@@ -105,7 +106,7 @@ _QUIET_PAGE = f"""
         GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
     )
     SELECT thread_id, NULL FROM page
-    WHERE last_id < %(newest_before)s OR last_id NOT LIKE '{LIKE_UUID6}'
+    WHERE last_id < %(newest_before)s OR {_IS_ODD.format(id="last_id")}
     UNION ALL
     SELECT max(thread_id), count(*) FROM page
 """
