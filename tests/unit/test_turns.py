@@ -99,9 +99,8 @@ async def test_a_wait_that_is_cancelled_at_any_step_passes_the_turn_on(steps):
 
 async def test_an_error_inside_passes_the_turn_on():
     turns = Turns()
-    with pytest.raises(KeyError):
-        with turns.wait():
-            raise KeyError
+    with pytest.raises(KeyError), turns.wait():
+        raise KeyError
     with pytest.raises(KeyError):
         async with turns.await_turn():
             raise KeyError
@@ -118,9 +117,8 @@ async def test_blocking_a_loop_for_a_turn_that_this_loop_holds_is_an_error_and_n
 
     holder = asyncio.create_task(hold())
     await asyncio.sleep(0)
-    with pytest.raises(ColourError, match="asweep"):
-        with turns.wait():
-            pytest.fail("entered")
+    with pytest.raises(ColourError, match="asweep"), turns.wait():
+        pytest.fail("entered")
     release.set()
     await holder
     with turns.wait():  # nobody of this loop holds it or waits any more
