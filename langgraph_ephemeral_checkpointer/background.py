@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.policy import positive_seconds
+from langgraph_ephemeral_checkpointer.shielding import acts_for
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class BackgroundLoop:
         if task is None or stop is None or not self.running:
             return
         stop.set()
-        if task is asyncio.current_task():
+        if acts_for(task):
             return
         await asyncio.wait({task})
         if self._task is task:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.shielding import finish
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
 T = TypeVar("T")
@@ -24,10 +25,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A call of something the user passed in."""
+    """A call of something the user passed in.
+
+    What is ``owed`` is told of what has happened, so it is called to its end even by a sweep
+    that was cancelled.
+    """
 
     call: Callable[..., Any]
     args: tuple[Any, ...]
+    owed: bool = False
 
 
 def is_async_callable(call: Any) -> bool:
@@ -53,14 +59,28 @@ class SyncSteps:
             return self.work(step)
         answer = step.call(*step.args)
         if inspect.isawaitable(answer):
-            if inspect.iscoroutine(answer):
-                answer.close()  # else Python warns that it was never awaited
+            _close(answer)
             name = getattr(step.call, "__qualname__", repr(step.call))
             raise ColourError(f"the callback {name} is asynchronous; use asweep() or start()")
         return answer
 
     def work(self, step: Work) -> Any:
-        """Carry out a call of the strategy, and the plan it may return."""
+        """Carry out a call of the strategy, and the plan it may return.
+
+        Raises:
+            ColourError: The strategy gave an awaitable.
+        """
+        answer = self.call(step)
+        if inspect.isawaitable(answer):
+            _close(answer)
+            raise ColourError(
+                f"{type(self._strategy).__name__} has asynchronous methods (and should say so by "
+                "runs_sync = False): use 'await sweeper.asweep()' instead of sweep()"
+            )
+        return answer
+
+    def call(self, step: Work) -> Any:
+        """Carry out a call of the strategy, and give also an awaitable as it is."""
         answer = step.call()
         if inspect.isgenerator(answer):
             return drive(answer, self._strategy.perform)
@@ -84,34 +104,49 @@ class AsyncSteps:
         Raises:
             asyncio.CancelledError: The sweep was cancelled before this step.
         """
-        if isinstance(step, Ask):
-            answer = step.call(*step.args)
-            return await answer if inspect.isawaitable(answer) else answer
+        if isinstance(step, Ask) and step.owed:
+            return await self._finish(self._ask(step))
         self.raise_if_cancelled()
+        if isinstance(step, Ask):
+            return await self._ask(step)
         return await self._finish(self._work(step))
 
     def raise_if_cancelled(self) -> None:
-        """Raise a cancellation that came while a call was being finished."""
+        """Raise a cancellation that came while something was being finished."""
         if self._cancelled:
             self._cancelled = False
             raise asyncio.CancelledError
 
+    async def _ask(self, step: Ask) -> Any:
+        try:
+            answer = step.call(*step.args)
+            return await answer if inspect.isawaitable(answer) else answer
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            # Not of this sweep: the callback waited for something that was cancelled.
+            raise RuntimeError("something that the callback waited for was cancelled") from error
+
     async def _work(self, step: Work) -> Any:
         if self._strategy.blocks:
-            return await asyncio.to_thread(SyncSteps(self._strategy).work, step)
-        answer = step.call()
+            answer = await asyncio.to_thread(SyncSteps(self._strategy).call, step)
+        else:
+            answer = step.call()
         if inspect.isgenerator(answer):
             return await adrive(answer, self._strategy.aperform)
         if inspect.isawaitable(answer):
             return await answer
-        await asyncio.sleep(0)  # a strategy in memory gives the loop a chance between its calls
+        if not self._strategy.blocks:
+            await asyncio.sleep(0)  # gives the loop a chance between calls that work in memory
         return answer
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.ensure_future(work)
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                self._cancelled = True
-        return task.result()
+        return await finish(work, self._note_cancellation)
+
+    def _note_cancellation(self) -> None:
+        self._cancelled = True
+
+
+def _close(awaitable: Any) -> None:
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()  # else Python warns that it was never awaited

@@ -125,7 +125,7 @@ class Sweep:
         result.sweep_duration_seconds = time.perf_counter() - started
         if self._settings.on_sweep_complete is not None:
             try:
-                yield Ask(self._settings.on_sweep_complete, (result,))
+                yield Ask(self._settings.on_sweep_complete, (result,), owed=True)
             except ColourError:
                 raise
             except Exception:
@@ -314,7 +314,8 @@ class Sweep:
             self._note_deleted(candidate)
             if self._settings.on_after_delete is not None:
                 try:
-                    yield Ask(self._settings.on_after_delete, (thread_id, candidate.reason))
+                    args = (thread_id, candidate.reason)
+                    yield Ask(self._settings.on_after_delete, args, owed=True)
                 except ColourError:
                     raise
                 except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -127,7 +128,7 @@ class TTLSweeper:
                 type(checkpointer).__name__,
             )
         self._turns = Turns()
-        self._loop = BackgroundLoop(self.asweep, "langgraph-ephemeral-checkpointer")
+        self._loop = BackgroundLoop(self._tick, "langgraph-ephemeral-checkpointer")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self._strategy).__name__}, {self._settings.policy})"
@@ -166,8 +167,10 @@ class TTLSweeper:
         Cancelled, it finishes the batch in progress and stops.
 
         Raises:
+            ColourError: The saver belongs to another event loop, which runs.
             StorageError: The threads could not be read.
         """
+        self._check_loop()
         with self._mine():
             async with self._turns.await_turn():
                 steps = AsyncSteps(self._strategy)
@@ -193,6 +196,24 @@ class TTLSweeper:
     async def stop(self) -> None:
         """Let the sweep in progress finish and end the task; may be called at any time."""
         await self._loop.stop()
+
+    async def _tick(self) -> None:
+        # A callback of a sweep may have called start(): the task inherited its mark.
+        _under_way.set(_under_way.get() - {id(self)})
+        await self.asweep()
+
+    def _check_loop(self) -> None:
+        # The lock of an asynchronous saver would wake a graph in the wrong loop, which hangs.
+        home = getattr(self._strategy.checkpointer, "loop", None)
+        if (
+            isinstance(home, asyncio.AbstractEventLoop)
+            and home.is_running()
+            and home is not asyncio.get_running_loop()
+        ):
+            raise ColourError(
+                f"the {type(self._strategy.checkpointer).__name__} belongs to another event loop: "
+                "sweep it in the loop it was made in"
+            )
 
     def _plan(self, dry_run: bool) -> Sweep:
         now = self._clock()

@@ -216,9 +216,9 @@ async def test_a_huge_interval_is_a_long_pause(ticks, interval):
 async def test_pauses_are_jittered_around_the_interval(monkeypatch, ticks):
     pauses = []
 
-    async def wait_for(awaitable, timeout):
+    async def wait_for(awaitable, seconds):
         awaitable.close()
-        pauses.append(timeout)
+        pauses.append(seconds)
         await asyncio.sleep(0)
         raise TimeoutError
 
