@@ -41,7 +41,8 @@ class Wanted:
 
     A thread is wanted if its newest checkpoint is older than ``newest_before``, its birth
     is before ``born_before``, it has more than ``more_checkpoints_than`` root checkpoints,
-    or its age is unknown. Times are seconds since the epoch; a rule that is None wants nothing.
+    or its age is unknown, unless its newest id alone shows that it is alive. Times are seconds
+    since the epoch; a rule that is None wants nothing.
     """
 
     newest_before: float | None = None
