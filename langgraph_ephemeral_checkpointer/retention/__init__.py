@@ -2,5 +2,12 @@
 
 from .exchanges import trim_messages
 from .stamps import oldest_message_time, stamp_messages
+from .wrapper import OnBeforeTrim, RetainedCheckpointer
 
-__all__ = ["oldest_message_time", "stamp_messages", "trim_messages"]
+__all__ = [
+    "OnBeforeTrim",
+    "RetainedCheckpointer",
+    "oldest_message_time",
+    "stamp_messages",
+    "trim_messages",
+]
