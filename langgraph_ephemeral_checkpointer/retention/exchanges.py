@@ -22,6 +22,9 @@ M = TypeVar("M", bound=BaseMessage)
 
 _HUMAN = frozenset({"human", "user"})
 _SYSTEM = frozenset({"system", "developer"})
+NO_ID = "\0sha256:"
+"""What the key of a message without an id begins with."""
+
 _ROLES = {"assistant": "ai", "user": "human", "developer": "system"}
 
 
@@ -79,7 +82,7 @@ def number(facts: Iterable[Facts]) -> list[Facts]:
     seen: Counter[str] = Counter()
     numbered = []
     for fact in facts:
-        if fact.key.startswith(_NO_ID):
+        if fact.key.startswith(NO_ID):
             seen[fact.key] += 1
             if (count := seen[fact.key]) > 1:
                 numbered.append(replace(fact, key=f"{fact.key}/{count}"))
@@ -88,14 +91,12 @@ def number(facts: Iterable[Facts]) -> list[Facts]:
     return numbered
 
 
-_NO_ID = "\0sha256:"
-
-
 def _digest(role: str, fields: Mapping[str, Any]) -> str:
     said = [role, fields.get("name"), fields.get("content"), fields.get("tool_call_id")]
     said.append([call.get("id") for call in _dicts(fields.get("tool_calls"))])
+    said.append((fields.get("response_metadata") or {}).get(STAMP_KEY))
     text = json.dumps(said, sort_keys=True, default=repr)
-    return _NO_ID + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return NO_ID + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _dicts(value: object) -> list[Mapping[str, Any]]:
@@ -161,7 +162,7 @@ def verdicts(
     Args:
         messages: The conversation, in order.
         cutoff: Exchanges that began before this moment go.
-        born: Ages known from elsewhere, by message key; they count where there is no stamp.
+        born: Ages known from elsewhere, by message key; they count before the stamp.
         keep_last: Keep the last exchange whatever its age: it is in progress.
         protected: Keys of messages whose exchange stays whatever its age.
 
@@ -187,7 +188,7 @@ def verdicts(
 def _expired(message: Facts | None, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
     if message is None:
         return False
-    moment = message.stamp or born.get(message.key)
+    moment = born.get(message.key, message.stamp)
     return moment is not None and moment < as_utc(cutoff)
 
 

@@ -20,6 +20,7 @@ from ..errors import ColourError
 from ..plan import adrive, drive
 from . import forwarding
 from .exchanges import Facts, facts_of, last_opening, number, verdicts
+from .scrubbing import REMOVE_ALL, STEP_CHANNELS
 from .stamps import FirstSeen, format_stamp, is_stamped, with_stamp
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
 """Called with the thread id and the messages about to go; may be async in async code."""
 
 _SPECIAL = frozenset(WRITES_IDX_MAP)
-_REMOVE_ALL = "__remove_all__"  # what langgraph.graph.message calls REMOVE_ALL_MESSAGES
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
 
@@ -58,7 +58,9 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         ValueError: If ``max_age`` is not positive.
     """
 
-    def __new__(cls, inner: BaseCheckpointSaver[Any] | None = None, **_: Any) -> RetainedCheckpointer:
+    def __new__(
+        cls, inner: BaseCheckpointSaver[Any] | None = None, **_: Any
+    ) -> RetainedCheckpointer:
         """Build the class that can do what the inner saver's class can, and no more.
 
         LangGraph and its conformance suite read capabilities off the type.
@@ -157,7 +159,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         stored, trimmed, going = {}, {}, []
         for channel, value in checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
-            if not messages:
+            if not messages or channel in STEP_CHANNELS:
                 continue
             stamped = self._stamped(thread, messages, format_stamp(now))
             goes = verdicts(
@@ -374,7 +376,7 @@ def _without_idle_removals(
     for task, channel, value in writes:
         messages = messages_in(value, single=True) if channel in present else None
         if messages:
-            known = present[channel] | added.get(channel, set()) | {_REMOVE_ALL}
+            known = present[channel] | added.get(channel, set()) | {REMOVE_ALL}
             left = [m for m in messages if m.type != "remove" or m.id in known]
             if len(left) < len(messages):
                 value = left if isinstance(value, BaseMessage) else rebuilt(value, left)  # noqa: PLW2901

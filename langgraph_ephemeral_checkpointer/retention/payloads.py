@@ -1,0 +1,393 @@
+"""Messages inside stored values: finding them, and taking some out. Independent of storage.
+
+A stored value is a type tag and bytes. It is opened into a tree in which everything that is
+no message stays as opaque as it was stored, so that closing it again changes nothing but the
+messages: classes that are gone, or that only the application has, do not matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ormsgpack
+from langchain_core.messages import BaseMessage, convert_to_messages
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from ..errors import RetentionError
+from .exchanges import Facts, facts_from, number
+
+
+class UnreadableValueError(RetentionError):
+    """A stored value could not be opened with the saver's serializer; it is left as it is."""
+
+
+# Extension codes of JsonPlusSerializer. Those of objects hold [module, name, payload, ...].
+_OBJECTS = frozenset({0, 1, 2, 3, 4, 5})
+_PYDANTIC = frozenset({4, 5})
+_SNAPSHOT = 7  # a DeltaChannel's snapshot holds the value itself
+_PAYLOAD = 2  # where the payload stands in an object
+_MESSAGE_FIELDS = frozenset({"content", "type", "response_metadata"})
+_LOSSLESS = frozenset({"null", "bytes", "bytearray", "empty"})  # tags that hold no message
+
+
+class Gone:
+    """What is left of a message that goes, until its container drops it."""
+
+
+GONE = Gone()
+
+
+class Extension:
+    """A msgpack extension that has not been looked into."""
+
+    __slots__ = ("code", "data")
+
+    def __init__(self, code: int, data: bytes) -> None:
+        self.code = code
+        self.data = data
+
+
+def _unpack(data: bytes) -> Any:
+    return ormsgpack.unpackb(data, ext_hook=Extension, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def _pack(tree: Any) -> bytes:
+    return ormsgpack.packb(tree, default=_pack_extension, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def _pack_extension(node: Any) -> ormsgpack.Ext:
+    if isinstance(node, Extension):
+        return ormsgpack.Ext(node.code, node.data)
+    raise TypeError(f"{type(node).__name__} is no part of a stored value")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Document:
+    """A stored value, opened."""
+
+    tree: Any
+    close: Callable[[Any], tuple[str, bytes]]
+    """Turn a tree made from this one into a type tag and bytes, as the value was stored."""
+
+
+def open_value(serde: Any, kind: str, data: bytes | None) -> Document:
+    """Open a stored value.
+
+    Args:
+        serde: The saver's serializer, encrypting ones included.
+        kind: The type tag.
+        data: The bytes.
+
+    Returns:
+        The opened value.
+
+    Raises:
+        UnreadableValueError: If the serializer cannot read it.
+    """
+    try:
+        return _open(serde, kind, bytes(data) if data is not None else b"")
+    except Exception as error:
+        raise UnreadableValueError(
+            f"a value stored as {kind!r} could not be opened with {type(serde).__name__}: "
+            f"{type(error).__name__}; it was left as it is"
+        ) from error
+
+
+def _open(serde: Any, kind: str, data: bytes) -> Document:
+    # A subclass may have its own idea of what a tag means; then only it can read the bytes.
+    loads = getattr(type(serde), "loads_typed", None)
+    if loads is EncryptedSerializer.loads_typed:
+        if "+" not in kind:  # stored before encryption was switched on
+            return _open(serde.serde, kind, data)
+        tag, cipher = kind.split("+", 1)
+        inner = _open(serde.serde, tag, serde.cipher.decrypt(cipher, data))
+        return Document(inner.tree, partial(_encrypt, serde.cipher, inner.close))
+    if kind in _LOSSLESS:
+        return Document(None, lambda tree: ("msgpack", _pack(tree)))
+    if loads is JsonPlusSerializer.loads_typed:
+        if kind == "msgpack":
+            return Document(_unpack(data), lambda tree: (kind, _pack(tree)))
+        if kind == "json":
+            return Document(json.loads(data), lambda tree: (kind, json.dumps(tree).encode()))
+    return Document(serde.loads_typed((kind, data)), serde.dumps_typed)
+
+
+def _encrypt(
+    cipher: Any, close: Callable[[Any], tuple[str, bytes]], tree: Any
+) -> tuple[str, bytes]:
+    tag, data = close(tree)
+    name, encrypted = cipher.encrypt(data)
+    return f"{tag}+{name}", encrypted
+
+
+def fields_of(node: Any) -> Mapping[str, Any] | None:
+    """The fields of a message, or None where the node is none."""
+    if isinstance(node, BaseMessage):
+        return vars(node)
+    if isinstance(node, Extension) and node.code in _PYDANTIC:
+        inner = _unpack(node.data)
+        if isinstance(inner, list) and len(inner) > _PAYLOAD:
+            fields = inner[_PAYLOAD]
+            if isinstance(fields, dict) and fields.keys() >= _MESSAGE_FIELDS:
+                return fields
+    if isinstance(node, dict) and node.get("lc") in (1, 2) and node.get("type") == "constructor":
+        name = str((node.get("id") or [""])[-1])
+        fields = node.get("kwargs")
+        if isinstance(fields, dict) and name.removesuffix("Chunk").endswith("Message"):
+            return {"type": name, **fields}
+    return None
+
+
+def items_of(node: Any) -> list[Facts | None]:
+    """The facts of every message in the list, in order, and None for what is none."""
+    if not isinstance(node, list):
+        return []
+    facts = [facts_from(fields) if (fields := fields_of(item)) else None for item in node]
+    named = iter(number(fact for fact in facts if fact is not None))
+    return [next(named) if fact is not None else None for fact in facts]
+
+
+def conversation(tree: Any) -> list[Facts] | None:
+    """The conversation a channel's value is, where it is a list of messages and nothing else.
+
+    A DeltaChannel's snapshot and an Overwrite count as the list inside them.
+    """
+    node = _inside(tree)
+    if not isinstance(node, list):
+        return None
+    items = items_of(node)
+    return None if None in items else [item for item in items if item is not None]
+
+
+def is_snapshot(tree: Any) -> bool:
+    """Whether the value is a DeltaChannel's snapshot."""
+    if isinstance(tree, Extension):
+        return tree.code == _SNAPSHOT
+    return type(tree).__name__ == "_DeltaSnapshot"
+
+
+def is_overwrite(tree: Any) -> bool:
+    """Whether a write replaces the channel's value instead of adding to it."""
+    if isinstance(tree, Extension) and tree.code in _OBJECTS:
+        inner = _unpack(tree.data)
+        return isinstance(inner, list) and inner[:2] == ["langgraph.types", "Overwrite"]
+    if isinstance(tree, dict):
+        return set(tree) == {"__overwrite__"}
+    return type(tree).__name__ == "Overwrite"
+
+
+def _inside(tree: Any) -> Any:
+    if not (is_snapshot(tree) or is_overwrite(tree)):
+        return tree
+    if isinstance(tree, Extension):
+        inner = _unpack(tree.data)
+        if tree.code == _SNAPSHOT:
+            return inner
+        payload = inner[_PAYLOAD]
+        return payload.get("value") if isinstance(payload, dict) else payload
+    return tree["__overwrite__"] if isinstance(tree, dict) else tree.value
+
+
+def written(tree: Any) -> list[Facts]:
+    """The messages a write to a message channel adds, whatever form the node gave them.
+
+    Messages, (role, text) pairs, dicts and plain strings, alone, in a list or in an
+    Overwrite; what cannot be a message is passed over.
+    """
+    node = _inside(tree)
+    items = node if isinstance(node, list) else [] if node is None else [node]
+    facts = (_facts_of_any(item) for item in items)
+    return number(fact for fact in facts if fact is not None)
+
+
+def _facts_of_any(node: Any) -> Facts | None:
+    fields: Mapping[str, Any] | None = fields_of(node)
+    if fields is None and isinstance(node, str):
+        fields = {"type": "human", "content": node}
+    elif fields is None and isinstance(node, (list, tuple)) and len(node) == 2:  # noqa: PLR2004
+        fields = {"type": node[0], "content": node[1]}
+    elif fields is None and isinstance(node, dict) and ("role" in node or "type" in node):
+        fields = node
+    return None if fields is None else facts_from(fields)
+
+
+def keep_written(tree: Any, stays: Callable[[Facts], bool], *, others_stay: bool = True) -> Any:
+    """A write to a message channel without the messages that go.
+
+    Args:
+        tree: The write's value, in any of the forms that nodes may give it.
+        stays: Whether a message stays.
+        others_stay: Whether what cannot be a message stays.
+
+    Returns:
+        The same object where nothing goes, else a tree that reducers read as the rest.
+    """
+    node = _inside(tree)
+    items = node if isinstance(node, list) else [] if node is None else [node]
+    facts = iter(written(tree))
+    kept = []
+    for item in items:
+        if others_stay if _facts_of_any(item) is None else stays(next(facts)):
+            kept.append(item)
+    if len(kept) == len(items):
+        return tree
+    return _around(tree, kept)
+
+
+def taken(tree: Any, goes: Callable[[Facts], bool]) -> dict[str, Any]:
+    """The messages of a write that go, by key, each as the node it is."""
+    node = _inside(tree)
+    items = node if isinstance(node, list) else [] if node is None else [node]
+    nodes = [item for item in items if _facts_of_any(item) is not None]
+    return {
+        fact.key: item
+        for fact, item in zip(written(tree), nodes, strict=True)
+        if not fact.removes and goes(fact)
+    }
+
+
+def keep_items(tree: Any, goes: Sequence[bool]) -> Any:
+    """A conversation without the messages marked as going."""
+    items = zip(_inside(tree), goes, strict=True)
+    return _around(tree, [item for item, gone in items if not gone])
+
+
+def picked(tree: Any, goes: Sequence[bool]) -> list[Any]:
+    """The messages of a conversation that are marked as going."""
+    return [item for item, gone in zip(_inside(tree), goes, strict=True) if gone]
+
+
+def _around(tree: Any, items: list[Any]) -> Any:
+    """The list in the snapshot or Overwrite that the tree is, if it is one."""
+    if not (is_snapshot(tree) or is_overwrite(tree)):
+        return items
+    if isinstance(tree, Extension):
+        if tree.code == _SNAPSHOT:
+            return Extension(tree.code, _pack(items))
+        inner = _unpack(tree.data)
+        old = inner[_PAYLOAD]
+        inner[_PAYLOAD] = {**old, "value": items} if isinstance(old, dict) else items
+        return Extension(tree.code, _pack(inner))
+    return {"__overwrite__": items} if isinstance(tree, dict) else type(tree)(items)
+
+
+def scrub(node: Any, goes: Callable[[Facts], bool]) -> Any:
+    """Take messages out of a value of any shape, wherever they are in it.
+
+    Args:
+        node: The tree, or a part of it.
+        goes: Whether a message goes.
+
+    Returns:
+        The same object where nothing goes, ``GONE`` where it is a message that goes, else
+        a copy without them: lists lose them, and elsewhere an empty list takes their place.
+    """
+    if (fields := fields_of(node)) is not None:
+        return GONE if goes(facts_from(fields)) else node
+    if isinstance(node, list):
+        return _scrub_list(node, goes)
+    if isinstance(node, dict):
+        return _changed(node, {key: scrub(value, goes) for key, value in node.items()})
+    if isinstance(node, Extension):
+        return _scrub_extension(node, goes)
+    return _scrub_object(node, goes)
+
+
+def without_gone(node: Any) -> Any:
+    """An empty list in place of ``GONE``."""
+    return [] if node is GONE else node
+
+
+def _scrub_list(node: list[Any], goes: Callable[[Facts], bool]) -> list[Any]:
+    facts = items_of(node)
+    left = [
+        scrub(item, goes) if fact is None else (GONE if goes(fact) else item)
+        for item, fact in zip(node, facts, strict=True)
+    ]
+    if all(new is old for new, old in zip(left, node, strict=True)):
+        return node
+    return [item for item in left if item is not GONE]
+
+
+def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+    if all(new[key] is old[key] for key in old):
+        return old
+    return {key: without_gone(value) for key, value in new.items()}
+
+
+def _scrub_extension(node: Extension, goes: Callable[[Facts], bool]) -> Extension:
+    if node.code not in _OBJECTS and node.code != _SNAPSHOT:
+        return node
+    inner = _unpack(node.data)
+    if node.code == _SNAPSHOT:
+        left = scrub(inner, goes)
+        return node if left is inner else Extension(node.code, _pack(without_gone(left)))
+    if not isinstance(inner, list) or len(inner) <= _PAYLOAD:
+        return node
+    left = scrub(inner[_PAYLOAD], goes)
+    if left is inner[_PAYLOAD]:
+        return node
+    inner[_PAYLOAD] = without_gone(left)
+    return Extension(node.code, _pack(inner))
+
+
+def _scrub_object(node: Any, goes: Callable[[Facts], bool]) -> Any:
+    """Objects, of serializers whose bytes only they can read."""
+    if isinstance(node, tuple):
+        left = [scrub(item, goes) for item in node]
+        if all(new is old for new, old in zip(left, node, strict=True)):
+            return node
+        left = [without_gone(item) for item in left]
+        return type(node)(*left) if hasattr(node, "_fields") else tuple(left)
+    if type(node).__name__ == "Send" and hasattr(node, "arg"):
+        arg = scrub(node.arg, goes)
+        return node if arg is node.arg else type(node)(node.node, without_gone(arg))
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        names = [field.name for field in dataclasses.fields(node) if field.init]
+        old = {name: getattr(node, name) for name in names if hasattr(node, name)}
+        new = _changed(old, {name: scrub(value, goes) for name, value in old.items()})
+        return node if new is old else type(node)(**new)
+    return node
+
+
+def revive(serde: Any, nodes: Iterable[Any]) -> list[BaseMessage]:
+    """Message objects from nodes of a tree, for an archive."""
+    plain = serde
+    while isinstance(plain, EncryptedSerializer):
+        plain = plain.serde
+    messages: list[BaseMessage] = []
+    for node in nodes:
+        message = node
+        if isinstance(node, Extension):
+            message = plain.loads_typed(("msgpack", _pack(node)))
+        elif isinstance(node, dict) and "lc" in node:
+            message = plain.loads_typed(("json", json.dumps(node).encode()))
+        messages += convert_to_messages([message])
+    return messages
+
+
+def rewrite_value(
+    serde: Any, kind: str, data: bytes | None, goes: Callable[[Facts], bool]
+) -> tuple[str, bytes] | None:
+    """Take messages out of a stored value, wherever in it they are.
+
+    Args:
+        serde: The saver's serializer.
+        kind: The type tag.
+        data: The bytes.
+        goes: Whether a message goes.
+
+    Returns:
+        The new type tag and bytes, or None where the value stays as it is.
+
+    Raises:
+        UnreadableValueError: If the serializer cannot read the value.
+    """
+    document = open_value(serde, kind, data)
+    left = scrub(document.tree, goes)
+    return None if left is document.tree else document.close(without_gone(left))
