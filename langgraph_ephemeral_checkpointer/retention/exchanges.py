@@ -199,11 +199,13 @@ def _ties(messages: Sequence[Facts], home: Mapping[int, int]) -> list[tuple[int,
     a turn where a model counts its calls itself.
     """
     called: dict[str, int] = {}
-    ties = []
+    ties: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        for answer in message.answers:
-            if answer in called and called[answer] != home[index]:
-                ties.append((called[answer], home[index]))
+        ties += [
+            (called[answer], home[index])
+            for answer in message.answers
+            if called.get(answer, home[index]) != home[index]
+        ]
         for call in message.calls:
             called[call] = home[index]
     return ties

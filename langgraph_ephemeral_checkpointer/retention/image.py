@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+
 from .payloads import Document, UnreadableValueError, is_snapshot, open_value
 
 TASKS = "__pregel_tasks"
 START = "__start__"
-
-# The time in a version 6 UUID counts 100 ns from the start of the Gregorian calendar, and
-# in a version 7 one milliseconds from the epoch (RFC 9562).
-_GREGORIAN = 0x01B21DD213814000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,39 +167,13 @@ def _inline(tree: Any) -> tuple[str, bytes]:
 
 
 def moment_of(checkpoint_id: str, ts: object = None) -> datetime | None:
-    """When a checkpoint was saved: the time in its id, else its own record of it.
-
-    Args:
-        checkpoint_id: Normally a UUID of version 6 or 7; may be any text.
-        ts: The checkpoint's ``ts``, ISO 8601.
-
-    Returns:
-        The moment in UTC, or None.
-    """
-    text = checkpoint_id.replace("-", "")
-    try:
-        number = int(text, 16) if len(text) == 32 else None  # noqa: PLR2004
-    except ValueError:
-        number = None
-    try:
-        if number is not None and text[12] == "6":
-            ticks = ((number >> 80) << 12) | ((number >> 64) & 0xFFF)
-            return datetime.fromtimestamp((ticks - _GREGORIAN) / 1e7, UTC)
-        if number is not None and text[12] == "7":
-            return datetime.fromtimestamp((number >> 80) / 1e3, UTC)
-        moment = datetime.fromisoformat(ts) if isinstance(ts, str) else None
-    except (ValueError, OverflowError, OSError):
-        return None
-    if moment is None:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    """When a checkpoint was saved, in UTC: the time in its id, else its own record of it."""
+    seconds = time_of_id(checkpoint_id)
+    if seconds is None:
+        seconds = time_of_ts(ts)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def waits(writes: Iterable[Place]) -> bool:
-    """Whether the writes of a checkpoint say that a task waits for a human's answer.
-
-    It does when it raised an interrupt and has written nothing since.
-    """
-    writes = list(writes)
-    asked = {place.task for place in writes if place.channel == "__interrupt__"}
-    return bool(asked - {place.task for place in writes if place.idx >= 0})
+    """Whether the writes of a checkpoint say that a task waits for a human's answer."""
+    return waits_for_human((place.task, place.channel) for place in writes)

@@ -18,7 +18,8 @@ from langchain_core.messages import BaseMessage, convert_to_messages
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from ..errors import RetentionError
+from langgraph_ephemeral_checkpointer.errors import RetentionError
+
 from .exchanges import Facts, facts_from, number
 
 
@@ -209,7 +210,7 @@ def _facts_of_any(node: Any) -> Facts | None:
     fields: Mapping[str, Any] | None = fields_of(node)
     if fields is None and isinstance(node, str):
         fields = {"type": "human", "content": node}
-    elif fields is None and isinstance(node, (list, tuple)) and len(node) == 2:  # noqa: PLR2004
+    elif fields is None and isinstance(node, (list, tuple)) and len(node) == 2:
         fields = {"type": node[0], "content": node[1]}
     elif fields is None and isinstance(node, dict) and ("role" in node or "type" in node):
         fields = node
@@ -230,10 +231,11 @@ def keep_written(tree: Any, stays: Callable[[Facts], bool], *, others_stay: bool
     node = _inside(tree)
     items = node if isinstance(node, list) else [] if node is None else [node]
     facts = iter(written(tree))
-    kept = []
-    for item in items:
-        if others_stay if _facts_of_any(item) is None else stays(next(facts)):
-            kept.append(item)
+    kept = [
+        item
+        for item in items
+        if (others_stay if _facts_of_any(item) is None else stays(next(facts)))
+    ]
     if len(kept) == len(items):
         return tree
     return _around(tree, kept)

@@ -14,10 +14,12 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from ..errors import ColourError
-from ..plan import adrive, drive
+from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.plan import adrive, drive
+
 from . import forwarding
 from .exchanges import Facts, facts_of, last_opening, number, verdicts
 from .scrubbing import REMOVE_ALL, STEP_CHANNELS
@@ -28,7 +30,6 @@ logger = logging.getLogger(__name__)
 OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
 """Called with the thread id and the messages about to go; may be async in async code."""
 
-_SPECIAL = frozenset(WRITES_IDX_MAP)
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
 
@@ -67,7 +68,8 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         """
         if inner is None or issubclass(cls, forwarding.Bound):
             return super().__new__(cls)  # copy and pickle come here with the built class
-        return super().__new__(_bound_class(cls, type(inner)))
+        kinds: tuple[Any, Any] = (cls, type(inner))
+        return super().__new__(_bound_class(*kinds))
 
     def __init__(
         self,
@@ -100,6 +102,11 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         if name == "inner" or name.startswith("__"):  # not built yet, while being copied
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    @property
+    def __retained__(self) -> BaseCheckpointSaver[Any]:
+        """The inner saver, for the sweeper to look through to."""
+        return self.inner
 
     @property
     def serde(self) -> Any:
@@ -225,7 +232,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
             plain = channel.startswith("__") or not self._selected(channel)
             messages = None if plain else messages_in(value, single=True)
             if messages:
-                value = rebuilt(value, self._stamped(thread, messages, now))  # noqa: PLW2901
+                value = rebuilt(value, self._stamped(thread, messages, now))
             stamped.append((channel, value))
         return stamped
 
@@ -248,7 +255,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
             openings.add(last_opening(facts))
             self._first_seen.remember(thread, _known(facts))
         with self._lock:
-            if waits(loaded.pending_writes or ()):
+            if waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ()):
                 self._paused[pause] = frozenset(filter(None, openings))
                 while len(self._paused) > _REMEMBERED_PAUSES:
                     self._paused.popitem(last=False)
@@ -274,7 +281,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
 
 
 @cache
-def _bound_class(cls: type[RetainedCheckpointer], inner: type) -> type[RetainedCheckpointer]:
+def _bound_class(cls: Any, inner: Any) -> type[RetainedCheckpointer]:
     """The wrapper class for savers of a class; a user's subclass stays in front of it."""
     methods = forwarding.methods_for(inner)
     name, doc = cls.__name__, {"__doc__": cls.__doc__, "__module__": cls.__module__}
@@ -346,15 +353,6 @@ def rebuilt(value: Any, messages: list[Any]) -> Any:
     return type(value)(messages)
 
 
-def waits(pending_writes: Sequence[Any]) -> bool:
-    """Whether these writes of a checkpoint say that a task waits for a human's answer.
-
-    It does when it raised an interrupt and has written nothing since.
-    """
-    asked = {write[0] for write in pending_writes if write[1] == "__interrupt__"}
-    return bool(asked - {write[0] for write in pending_writes if write[1] not in _SPECIAL})
-
-
 def _without_idle_removals(
     loaded: CheckpointTuple, present: dict[str, set[str]]
 ) -> CheckpointTuple:
@@ -379,7 +377,7 @@ def _without_idle_removals(
             known = present[channel] | added.get(channel, set()) | {REMOVE_ALL}
             left = [m for m in messages if m.type != "remove" or m.id in known]
             if len(left) < len(messages):
-                value = left if isinstance(value, BaseMessage) else rebuilt(value, left)  # noqa: PLW2901
+                value = left if isinstance(value, BaseMessage) else rebuilt(value, left)
         kept.append((task, channel, value))
     return loaded._replace(pending_writes=kept)
 
