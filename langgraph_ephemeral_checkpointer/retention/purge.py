@@ -29,7 +29,7 @@ from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
 from .payloads import revive
 from .scrubbing import Outcome, decide
-from .storage import MessageStorage, storage_of
+from .storage import MessageStorage, count_rows, storage_of
 from .wrapper import OnBeforeTrim, RetainedCheckpointer, check_age, check_channels
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,6 @@ def _purge_thread(
         _report(thread_id, outcome, result)
         if not outcome.changes:
             return
-        rows = len(outcome.changes)
         if not options.dry_run:
             # Outside any transaction and any lock: an archive may be slow, or use the same pool.
             fresh = [node for key, node in outcome.going.items() if key not in handed_over]
@@ -234,7 +233,7 @@ def _purge_thread(
                 yield from _archive(options.hook, thread_id, revive(storage.saver.serde, fresh))
                 handed_over |= outcome.going.keys()
             try:
-                rows = yield Work(lambda: storage.write(image, outcome.changes))  # noqa: B023
+                yield Work(lambda: storage.write(image, outcome.changes))  # noqa: B023
             except ThreadMovedError:
                 if attempt < _ATTEMPTS - 1:
                     continue
@@ -242,7 +241,7 @@ def _purge_thread(
                 return
         result.purged_thread_ids.append(thread_id)
         result.message_count += len(outcome.going)
-        result.row_count += rows
+        result.row_count += count_rows(outcome.changes)
         return
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.errors import UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies import MemoryStrategy, detect_strategy
 
-from .base import MessageStorage
+from .base import MessageStorage, count_rows
 
-__all__ = ["MessageStorage", "storage_of"]
+__all__ = ["MessageStorage", "count_rows", "storage_of"]
 
 
 def storage_of(saver: Any) -> MessageStorage:

@@ -36,16 +36,19 @@ class MessageStorage(ABC):
         """Everything that is stored of a thread."""
 
     @abstractmethod
-    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[int]:
+    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[None]:
         """Write changes back in one transaction, all of them or none.
 
         Args:
             image: The thread as it was read.
             changes: New trees, or ``REMOVE``, by place.
 
-        Returns:
-            How many rows were changed.
-
         Raises:
             ThreadMovedError: If somebody saved to the thread since it was read.
         """
+
+
+def count_rows(changes: Mapping[Place, Any]) -> int:
+    """How many rows the changes touch: what a checkpoint's row holds counts once."""
+    alone = {"blob", "write"}
+    return len({place if place.kind in alone else (place.ns, place.holder) for place in changes})

@@ -47,7 +47,7 @@ class MemoryStorage(MessageStorage):
             )
         return image.finish()
 
-    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> int:
+    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> None:
         """Write changes back; nothing else runs on this thread meanwhile."""
         if self.read(image.thread_id).fingerprint() != image.fingerprint():
             raise ThreadMovedError
@@ -62,7 +62,6 @@ class MemoryStorage(MessageStorage):
                 rows.setdefault((place.ns, place.holder), {})[place.kind] = tree
         for (ns, checkpoint_id), parts in rows.items():
             self._write_checkpoint(image.thread_id, ns, checkpoint_id, parts)
-        return sum(1 for place in changes if place.kind in {"blob", "write"}) + len(rows)
 
     def _dump(self, image: ThreadImage, place: Place, tree: Any) -> Any:
         return _EMPTY if tree is REMOVE else image.documents[place].close(tree)

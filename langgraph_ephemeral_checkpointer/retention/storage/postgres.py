@@ -76,7 +76,7 @@ class PostgresStorage(MessageStorage):
         """Everything that is stored of a thread."""
         return self._transact(_read(thread_id, self.saver.serde))
 
-    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[int]:
+    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[None]:
         """Write changes back in one short transaction that waits for no lock for long."""
         assert isinstance(image, _Image)  # noqa: S101 - it came from read()
         return self._transact(_write(image, changes))
@@ -114,7 +114,7 @@ def _add(image: _Image, place: Place, serde: Any, kind: str, data: bytes | None)
     image.add_value(place, serde, kind, data)
 
 
-def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, int]:
+def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, None]:
     yield Statement(_LOCK_TIMEOUT)
     ids = yield Statement(_IDS, (image.thread_id,))
     writes = yield Statement(_COUNT_WRITES, (image.thread_id,))
@@ -124,7 +124,6 @@ def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, int]:
     for place in sorted(changes, key=lambda place: (place.kind, repr(place))):
         if (yield _statement(image, place, changes[place])) != 1:
             raise ThreadMovedError
-    return len(changes)
 
 
 def _statement(image: _Image, place: Place, tree: Any) -> Statement:

@@ -64,7 +64,7 @@ class SqliteStorage(MessageStorage):
         """Everything that is stored of a thread."""
         return self._read(_read(thread_id, self.saver.serde))
 
-    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[int]:
+    def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[None]:
         """Write changes back in an immediate transaction, which no other writer can enter."""
         assert isinstance(image, _Image)  # noqa: S101 - it came from read()
         return self.strategy._write(_write(image, changes))  # type: ignore[attr-defined,no-any-return]
@@ -108,7 +108,7 @@ def _read(thread_id: str, serde: Any) -> Plan[Statement, _Image]:
     return image.finish()  # type: ignore[return-value]
 
 
-def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, int]:
+def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, None]:
     yield from _refuse_moved(image)
     rows: dict[tuple[str, str], dict[Place, Any]] = {}
     statements = []
@@ -127,7 +127,6 @@ def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, int]:
     for statement in statements:
         if (yield statement) != 1:
             raise ThreadMovedError
-    return len(statements)
 
 
 def _refuse_moved(image: _Image) -> Plan[Statement, None]:
