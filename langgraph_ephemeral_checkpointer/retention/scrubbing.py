@@ -199,6 +199,10 @@ class _Scrubbing:
         source = before.values.get(channel) if before else None
         if source is not None and not is_snapshot(self.image.documents[source].tree):
             return True  # of a time when the channel was no delta channel; writes had no ids
+        if before is None or len(before.children) > 1:
+            return True  # a fork: what is written on its parent belongs to another branch
+        if not any(place.channel == channel for place in before.writes):
+            return True  # saved at the end of a run only, which stores no writes beside it
         order = iter(fact.key for fact in folded)
         return all(fact.key in order for fact in stored)
 
