@@ -91,10 +91,14 @@ def number(facts: Iterable[Facts]) -> list[Facts]:
     return numbered
 
 
+def digest_of(key: str) -> str | None:
+    """What the key of a message without an id says of its words; None for an id."""
+    return key[: len(NO_ID) + 64] if key.startswith(NO_ID) else None
+
+
 def _digest(role: str, fields: Mapping[str, Any]) -> str:
     said = [role, fields.get("name"), fields.get("content"), fields.get("tool_call_id")]
     said.append([call.get("id") for call in _dicts(fields.get("tool_calls"))])
-    said.append((fields.get("response_metadata") or {}).get(STAMP_KEY))
     text = json.dumps(said, sort_keys=True, default=repr)
     return NO_ID + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -189,6 +193,8 @@ def _expired(message: Facts | None, cutoff: datetime, born: Mapping[str, datetim
     if message is None:
         return False
     moment = born.get(message.key, message.stamp)
+    if message.stamp is not None and message.key.startswith(NO_ID):
+        moment = message.stamp  # the same words may have been said before
     return moment is not None and moment < as_utc(cutoff)
 
 

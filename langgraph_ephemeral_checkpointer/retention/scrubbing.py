@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from .exchanges import NO_ID, Facts, last_opening, opening, split, verdicts
+from .exchanges import NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
 from .image import START, TASKS, Checkpoint, Place, ThreadImage, waits
 from .payloads import (
     conversation,
@@ -151,6 +151,8 @@ class _Scrubbing:
             folded = self._folded(row, channel, versions) if delta else None
             if place is not None:
                 facts = conversation(self.image.documents[place].tree) or []
+                if delta:
+                    facts = _aligned(facts, folded or [], row.id)
                 if folded is not None and not self._explains(row, channel, folded, facts):
                     reason = "its reducer does more than to merge messages by their ids"
                     self._untrimmed(ns, channel, reason)
@@ -185,7 +187,7 @@ class _Scrubbing:
             if place.channel == channel and document is not None:
                 if is_overwrite(document.tree):
                     facts = []
-                facts = _merge(facts, written(document.tree))
+                facts = _merge(facts, _named(written(document.tree), place))
         return facts
 
     def _explains(
@@ -226,13 +228,13 @@ class _Scrubbing:
             for version in versions.values():
                 moment = version.checkpoint.moment
                 for fact in version.facts:
-                    if fact.key.startswith(NO_ID) and "/" in fact.key:
+                    if "/" in fact.key and "@" not in fact.key and (said := digest_of(fact.key)):
                         # Two messages say the same and have no id: which of them an older
                         # checkpoint holds, nobody can tell.
-                        ambiguous |= {fact.key, fact.key.partition("/")[0]}
-                    if fact.stamp is not None:
+                        ambiguous |= {fact.key, said}
+                    if fact.stamp is not None and not digest_of(fact.key):
                         stamps[fact.key] = min(fact.stamp, stamps.get(fact.key, fact.stamp))
-                    elif moment is not None:
+                    elif fact.stamp is None and moment is not None:
                         held[fact.key] = min(moment, held.get(fact.key, moment))
         return {key: at for key, at in held.items() if key not in ambiguous} | stamps
 
@@ -329,6 +331,8 @@ class _Scrubbing:
             version for versions in self.versions.values() for version in versions.values()
         )
         self.gone = go - stay
+        # A copy elsewhere of a message without an id is known by its words alone.
+        self.gone_words = {digest_of(key) for key in go} - {digest_of(key) for key in stay}
 
     def _change(self) -> None:
         owners = self.image.owners()
@@ -355,7 +359,7 @@ class _Scrubbing:
             if dead:
                 self.result.changes[place] = REMOVE
                 return
-            left = without_gone(scrub(tree, lambda fact: fact.key in self.gone))
+            left = without_gone(scrub(tree, self._is_gone))
         elif place.kind == "write" and self._is_conversation(place):
             left = self._written(place, tree, dead=dead)
         else:
@@ -370,15 +374,23 @@ class _Scrubbing:
         )
 
     def _written(self, place: Place, tree: Any, *, dead: bool) -> Any:
-        if not dead or (place.ns, place.channel) in self.image.delta:
-            self._hand_over(taken(tree, lambda fact: fact.key in self.gone))
-            return keep_written(tree, lambda fact: fact.key not in self.gone)
+        if (place.ns, place.channel) in self.image.delta:
+            # By name, as the orders to remove a message that goes must go with it.
+            self._hand_over(taken(tree, lambda fact: _name(fact, place) in self.gone))
+            return keep_written(tree, lambda fact: _name(fact, place) not in self.gone)
+        if not dead:
+            self._hand_over(taken(tree, self._is_gone))
+            return keep_written(tree, lambda fact: not self._is_gone(fact))
         # The next checkpoint has what this write did, without what goes. Its messages may
         # have got their ids only after it was stored, so all of them go.
         self._hand_over(
             taken(tree, lambda fact: fact.role != _SYSTEM and not fact.key.startswith(NO_ID))
         )
         return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
+
+    def _is_gone(self, fact: Facts) -> bool:
+        said = digest_of(fact.key)
+        return said in self.gone_words if said else fact.key in self.gone
 
     def _hand_over(self, nodes: Mapping[str, Any]) -> None:
         for key, node in nodes.items():
@@ -404,6 +416,36 @@ def _messages(tree: Any) -> list[Facts]:
     return conversation(tree) or written(tree)
 
 
+def _name(fact: Facts, place: Place) -> str:
+    """The key of a message that a delta channel's write adds; without an id, by the write."""
+    if digest_of(fact.key) is None:
+        return fact.key
+    return f"{fact.key}@{place.holder}/{place.task}/{place.idx}"
+
+
+def _named(facts: Iterable[Facts], place: Place) -> list[Facts]:
+    return [dataclasses.replace(fact, key=_name(fact, place)) for fact in facts]
+
+
+def _aligned(stored: list[Facts], folded: Iterable[Facts], at: str) -> list[Facts]:
+    """The messages of a snapshot, those without an id under the names their writes gave them.
+
+    Matched from the end: what a snapshot lacks of its writes, trimming took from the front.
+    """
+    names: dict[str, list[str]] = {}
+    for fact in folded:
+        if said := digest_of(fact.key):
+            names.setdefault(said, []).append(fact.key)
+    aligned = []
+    for fact in reversed(stored):
+        if said := digest_of(fact.key):
+            name = names[said].pop() if names.get(said) else f"{fact.key}@{at}"
+            aligned.append(dataclasses.replace(fact, key=name))
+        else:
+            aligned.append(fact)
+    return aligned[::-1]
+
+
 def _merge(facts: list[Facts], added: list[Facts]) -> list[Facts]:
     """What writing messages does to a list of them, as the message reducers do it."""
     merged: dict[str, Facts] = {fact.key: fact for fact in facts}
@@ -412,11 +454,6 @@ def _merge(facts: list[Facts], added: list[Facts]) -> list[Facts]:
             merged = {}
         elif fact.removes:
             merged.pop(fact.key, None)
-        elif fact.key.startswith(NO_ID) and fact.key in merged:
-            base = fact.key.partition("/")[0]
-            count = sum(1 for key in merged if key.partition("/")[0] == base)
-            key = f"{base}/{count + 1}"
-            merged[key] = dataclasses.replace(fact, key=key)
         else:
             merged[fact.key] = fact
     return list(merged.values())

@@ -39,7 +39,9 @@ class Backend:
     saver: Any
     rows: Callable[[], list[tuple[Any, ...]]]
 
-    def holds(self, text: str, *, decrypt: Callable[[str, bytes], bytes] | None = None) -> list[Any]:
+    def holds(
+        self, text: str, *, decrypt: Callable[[str, bytes], bytes] | None = None
+    ) -> list[Any]:
         """The rows in which the text stands, raw."""
         found = []
         for row in self.rows():

@@ -48,7 +48,10 @@ def _chat(saver: Any, note: Any) -> Any:
         answer = interrupt({"draft": AIMessage(f"draft of {word}"), "ask": f"send {word}?"})
         call = {"name": "search", "args": {"q": f"find {word}"}, "id": "call_1"}
         return {
-            "messages": [AIMessage(f"so {answer}", tool_calls=[call]), AIMessage("soon gone " + word)],
+            "messages": [
+                AIMessage(f"so {answer}", tool_calls=[call]),
+                AIMessage("soon gone " + word),
+            ],
             "note": note,
         }
 
@@ -95,9 +98,7 @@ def _chat(saver: Any, note: Any) -> Any:
 
 
 def _turn(graph: Any, word: str, *, durability: str = "sync", reset: bool = False) -> Any:
-    graph.invoke(
-        {"messages": [("user", word)], "reset": reset}, CONFIG, durability=durability
-    )
+    graph.invoke({"messages": [("user", word)], "reset": reset}, CONFIG, durability=durability)
     return graph.invoke(Command(resume=f"yes {word}"), CONFIG, durability=durability)
 
 
@@ -132,7 +133,7 @@ def test_the_old_exchange_is_nowhere_and_the_new_one_is_whole(
     result = purge_messages(saver, MONTH)
 
     assert result.purged_thread_ids == ["t"]
-    assert not (result.errors or result.untrimmed or result.kept)
+    assert (result.errors, result.untrimmed, result.kept) == ({}, {}, {})
     assert backend.holds("OLDWORD", decrypt=decrypt) == []
     assert _words(graph) == [word for word in before if "NEWWORD" in word] != before
     assert type(graph.get_state(CONFIG).values["note"]) is type(note)
