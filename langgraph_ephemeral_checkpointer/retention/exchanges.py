@@ -20,7 +20,7 @@ from .stamps import STAMP_KEY, as_utc, parse_stamp
 
 M = TypeVar("M", bound=BaseMessage)
 
-_HUMAN = frozenset({"human", "user"})
+HUMAN = frozenset({"human", "user"})
 _SYSTEM = frozenset({"system", "developer"})
 NO_ID = "\0sha256:"
 """What the key of a message without an id begins with."""
@@ -48,11 +48,7 @@ class Facts:
 
 def facts_from(fields: Mapping[str, Any]) -> Facts:
     """The facts of a message given as the mapping of its fields, as serializers store it."""
-    kind = str(fields.get("type") or fields.get("role") or "")
-    role = kind.removesuffix("Chunk").removesuffix("Message").lower()
-    if role == "chat":  # ChatMessage carries the role of its own
-        role = str(fields.get("role") or "chat").lower()
-    role = _ROLES.get(role, role)
+    role = _role(fields)
     content = fields.get("content")
     calls, answers = [], []
     for name in ("tool_calls", "invalid_tool_calls"):
@@ -70,6 +66,19 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
         answers=tuple(str(answer) for answer in answers if answer),
         removes=role == "remove",
     )
+
+
+def _role(fields: Mapping[str, Any]) -> str:
+    kind = str(fields.get("type") or fields.get("role") or "")
+    role = kind.removesuffix("Chunk").removesuffix("Message").lower()
+    if role == "chat":  # ChatMessage carries the role of its own
+        role = str(fields.get("role") or "chat").lower()
+    return _ROLES.get(role, role)
+
+
+def is_human(message: BaseMessage) -> bool:
+    """Whether a message opens an exchange."""
+    return _role(vars(message)) in HUMAN
 
 
 def facts_of(message: BaseMessage) -> Facts:
@@ -116,13 +125,13 @@ def split(messages: Sequence[Facts]) -> list[list[int]]:
     exchanges: list[list[int]] = []
     opened = False
     for index, message in enumerate(messages):
-        if message.role in _HUMAN and opened:
+        if message.role in HUMAN and opened:
             exchanges.append([index])
         elif exchanges:
             exchanges[-1].append(index)
         else:
             exchanges.append([index])
-        opened = opened or message.role in _HUMAN
+        opened = opened or message.role in HUMAN
     return exchanges
 
 
@@ -135,7 +144,7 @@ def opening(messages: Sequence[Facts], exchange: Sequence[int]) -> Facts | None:
     first = None
     for index in exchange:
         message = messages[index]
-        if message.role in _HUMAN:
+        if message.role in HUMAN:
             return message
         if first is None and message.role not in _SYSTEM:
             first = message

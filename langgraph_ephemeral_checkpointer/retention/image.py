@@ -18,6 +18,7 @@ from .payloads import Document, UnreadableValueError, is_snapshot, open_value
 
 TASKS = "__pregel_tasks"
 START = "__start__"
+END = "__end__"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

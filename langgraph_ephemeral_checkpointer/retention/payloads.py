@@ -8,6 +8,7 @@ messages: classes that are gone, or that only the application has, do not matter
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -144,11 +145,30 @@ def fields_of(node: Any) -> Mapping[str, Any] | None:
     return None
 
 
+# By a hash of the bytes: every checkpoint of a thread holds the same messages again.
+_known: dict[bytes, Facts | None] = {}
+_KNOWN_AT_MOST = 100_000
+
+
+def facts_at(node: Any) -> Facts | None:
+    """The facts of a message, or None where the node is none."""
+    if not isinstance(node, Extension):
+        fields = fields_of(node)
+        return None if fields is None else facts_from(fields)
+    name = hashlib.blake2b(node.data, digest_size=16, salt=bytes([node.code])).digest()
+    if name not in _known:
+        fields = fields_of(node)
+        if len(_known) >= _KNOWN_AT_MOST:
+            _known.clear()
+        _known[name] = None if fields is None else facts_from(fields)
+    return _known.get(name)
+
+
 def items_of(node: Any) -> list[Facts | None]:
     """The facts of every message in the list, in order, and None for what is none."""
     if not isinstance(node, list):
         return []
-    facts = [facts_from(fields) if (fields := fields_of(item)) else None for item in node]
+    facts = [facts_at(item) for item in node]
     named = iter(number(fact for fact in facts if fact is not None))
     return [next(named) if fact is not None else None for fact in facts]
 
@@ -207,14 +227,16 @@ def written(tree: Any) -> list[Facts]:
 
 
 def _facts_of_any(node: Any) -> Facts | None:
-    fields: Mapping[str, Any] | None = fields_of(node)
-    if fields is None and isinstance(node, str):
-        fields = {"type": "human", "content": node}
-    elif fields is None and isinstance(node, (list, tuple)) and len(node) == 2:
-        fields = {"type": node[0], "content": node[1]}
-    elif fields is None and isinstance(node, dict) and ("role" in node or "type" in node):
-        fields = node
-    return None if fields is None else facts_from(fields)
+    facts = facts_at(node)
+    if facts is not None:
+        return facts
+    if isinstance(node, str):
+        return facts_from({"type": "human", "content": node})
+    if isinstance(node, (list, tuple)) and len(node) == 2:
+        return facts_from({"type": node[0], "content": node[1]})
+    if isinstance(node, dict) and ("role" in node or "type" in node):
+        return facts_from(node)
+    return None
 
 
 def keep_written(tree: Any, stays: Callable[[Facts], bool], *, others_stay: bool = True) -> Any:
@@ -289,8 +311,8 @@ def scrub(node: Any, goes: Callable[[Facts], bool]) -> Any:
         The same object where nothing goes, ``GONE`` where it is a message that goes, else
         a copy without them: lists lose them, and elsewhere an empty list takes their place.
     """
-    if (fields := fields_of(node)) is not None:
-        return GONE if goes(facts_from(fields)) else node
+    if (facts := facts_at(node)) is not None:
+        return GONE if goes(facts) else node
     if isinstance(node, list):
         return _scrub_list(node, goes)
     if isinstance(node, dict):

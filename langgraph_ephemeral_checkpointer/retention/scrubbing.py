@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from .exchanges import NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
-from .image import START, TASKS, Checkpoint, Place, ThreadImage, waits
+from .image import END, START, TASKS, Checkpoint, Place, ThreadImage, waits
 from .payloads import (
     conversation,
     is_overwrite,
@@ -41,8 +41,8 @@ REMOVE_ALL = "__remove_all__"
 """The id of the order to remove every message (``REMOVE_ALL_MESSAGES`` in LangGraph)."""
 
 _SYSTEM = "system"
-STEP_CHANNELS = frozenset({START, TASKS, "__interrupt__", "__resume__"})
-"""What a step leaves behind: its input, the tasks it sent, questions and answers."""
+STEP_CHANNELS = frozenset({START, END, TASKS, "__return__", "__interrupt__", "__resume__"})
+"""What a step leaves behind: input and output, tasks and their results, questions, answers."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -247,7 +247,10 @@ class _Scrubbing:
         waiting = root[-1].id if root and waits(root[-1].writes) else None
         for ns, rows in self.namespaces.items():
             head = rows[-1]
-            if waits(head.writes) or (waiting and (head.root == waiting or not ns)):
+            # An interrupt inside a subgraph is mirrored at the root's head. One that is not
+            # was given up: the thread went on without an answer.
+            known = not ns or ("", head.root or "") in self.image.checkpoints
+            if ((head.root if ns else head.id) == waiting) if known else waits(head.writes):
                 for version in self.versions.get((ns, head.id), {}).values():
                     if key := last_opening(version.facts):
                         protected.add(key)

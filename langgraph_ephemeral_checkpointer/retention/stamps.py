@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage
@@ -51,8 +52,11 @@ def parse_stamp(stamp: object) -> datetime | None:
     """
     if isinstance(stamp, datetime):
         return as_utc(stamp)
-    if not isinstance(stamp, str):
-        return None
+    return _parse_text(stamp) if isinstance(stamp, str) else None
+
+
+@lru_cache(maxsize=10_000)  # every save looks at every stamp of a channel again
+def _parse_text(stamp: str) -> datetime | None:
     text = stamp.strip()
     parts = _MOMENT.findall(text)
     if not parts or "".join(parts) != text:

@@ -21,9 +21,10 @@ from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 
 from . import forwarding
-from .exchanges import Facts, facts_of, last_opening, number, verdicts
+from .exchanges import facts_of, is_human, last_opening, number, verdicts
+from .image import END
 from .scrubbing import REMOVE_ALL, STEP_CHANNELS
-from .stamps import FirstSeen, format_stamp, is_stamped, with_stamp
+from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
 
 logger = logging.getLogger(__name__)
 
@@ -143,14 +144,20 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         return self.channels is None or channel in self.channels
 
     def _stamped(self, thread: Hashable, messages: Sequence[Any], now: str) -> list[Any]:
-        facts = number(map(facts_of, messages))
         bare = [
             index
             for index, message in enumerate(messages)
-            if not (is_stamped(message) or facts[index].removes)
+            if not (is_stamped(message) or message.type == "remove")
         ]
-        stamps = self._first_seen.stamps(thread, [facts[index].key for index in bare], now)
+        if not bare:
+            return list(messages)
+        if all(messages[index].id for index in bare):
+            keys = [str(messages[index].id) for index in bare]
+        else:
+            facts = number(map(facts_of, messages))
+            keys = [facts[index].key for index in bare]
         stamped = list(messages)
+        stamps = self._first_seen.stamps(thread, keys, now)
         for index, stamp in zip(bare, stamps, strict=True):
             stamped[index] = with_stamp(messages[index], stamp)
         return stamped
@@ -166,16 +173,18 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         stored, trimmed, going = {}, {}, []
         for channel, value in checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
-            if not messages or channel in STEP_CHANNELS:
+            if not messages or channel in STEP_CHANNELS - {END}:
                 continue
             stamped = self._stamped(thread, messages, format_stamp(now))
+            stored[channel] = rebuilt(value, stamped)
+            if not _anything_older(stamped, now - self.max_age):
+                continue
             goes = verdicts(
                 number(map(facts_of, stamped)),
                 now - self.max_age,
                 keep_last=True,
                 protected=protected or frozenset(),
             )
-            stored[channel] = rebuilt(value, stamped)
             if any(goes):
                 kept = [m for m, gone in zip(stamped, goes, strict=True) if not gone]
                 trimmed[channel] = rebuilt(value, kept)
@@ -245,17 +254,19 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         thread = (self._scope(), str(configurable["thread_id"]))
         pause = (*thread, configurable.get("checkpoint_ns", ""))
         openings = set()
-        present: dict[str, set[str]] = {}
+        present: dict[str, list[Any]] = {}
         for channel, value in loaded.checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
             if messages is None:
                 continue
-            facts = number(map(facts_of, messages))
-            present[channel] = {fact.key for fact in facts}
-            openings.add(last_opening(facts))
-            self._first_seen.remember(thread, _known(facts))
+            present[channel] = messages
+            self._first_seen.remember(thread, _known(messages))
+        waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
+        if waiting:
+            for messages in present.values():
+                openings.add(last_opening(number(map(facts_of, messages))))
         with self._lock:
-            if waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ()):
+            if waiting:
                 self._paused[pause] = frozenset(filter(None, openings))
                 while len(self._paused) > _REMEMBERED_PAUSES:
                     self._paused.popitem(last=False)
@@ -267,8 +278,8 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         for entry in history.values():
             values = [write[2] for write in entry["writes"]] + [entry.get("seed")]
             for value in values:
-                facts = number(map(facts_of, messages_in(value, single=True) or ()))
-                self._first_seen.remember(thread, _known(facts))
+                messages = messages_in(value, single=True) or ()
+                self._first_seen.remember(thread, _known(messages))
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Any:
         """This wrapper around the inner saver's clone; they share what they remember."""
@@ -291,8 +302,19 @@ def _bound_class(cls: Any, inner: Any) -> type[RetainedCheckpointer]:
     return type(name, (cls, bound), doc)
 
 
-def _known(facts: Sequence[Facts]) -> list[tuple[str, str]]:
-    return [(fact.key, format_stamp(fact.stamp)) for fact in facts if fact.stamp is not None]
+def _known(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """The stamps that messages with ids came back with from storage."""
+    return [
+        (str(message.id), stamp)
+        for message in messages
+        if message.id and isinstance(stamp := message.response_metadata.get(STAMP_KEY), str)
+    ]
+
+
+def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
+    """Whether any exchange may be old enough to go; cheap, as every save asks it."""
+    humans = [message for message in messages if is_human(message)]
+    return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
 
 
 def check_age(age: object, name: str) -> timedelta:
@@ -354,7 +376,7 @@ def rebuilt(value: Any, messages: list[Any]) -> Any:
 
 
 def _without_idle_removals(
-    loaded: CheckpointTuple, present: dict[str, set[str]]
+    loaded: CheckpointTuple, present: dict[str, list[Any]]
 ) -> CheckpointTuple:
     """Leave out orders to remove a message that is gone already.
 
@@ -374,7 +396,8 @@ def _without_idle_removals(
     for task, channel, value in writes:
         messages = messages_in(value, single=True) if channel in present else None
         if messages:
-            known = present[channel] | added.get(channel, set()) | {REMOVE_ALL}
+            known = {message.id for message in present[channel]}
+            known |= added.get(channel, set()) | {REMOVE_ALL}
             left = [m for m in messages if m.type != "remove" or m.id in known]
             if len(left) < len(messages):
                 value = left if isinstance(value, BaseMessage) else rebuilt(value, left)
