@@ -98,6 +98,8 @@ class _Scrubbing:
         self.namespaces = image.namespaces()
         self.result = Outcome({}, {}, {})
         self.versions: dict[tuple[str, str], dict[str, _Version]] = {}
+        self.dead: set[tuple[str, str]] = set()
+        self.over: set[tuple[str, str]] = set()
 
     def outcome(self) -> Outcome:
         for ns, rows in self.namespaces.items():
@@ -111,9 +113,9 @@ class _Scrubbing:
             if ns:
                 self._judge(ns, born, protected, whole=self._is_dead_call(ns))
         for ns, rows in self.namespaces.items():
-            if ns:
-                whole = self._is_dead_call(ns)
-                self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
+            whole = self._is_dead_call(ns)
+            self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
+            self.over |= {(ns, row.id) for row in rows if whole or self._exchange_goes(row)}
         self._gather()
         self._change()
         return self.result
@@ -353,7 +355,9 @@ class _Scrubbing:
             holders = owners.get(place, [])
             if place.kind in {"sends", "metadata"}:
                 holders = [self.image.checkpoints[place.ns, place.holder]]
-            dead = bool(holders) and all((row.ns, row.id) in self.dead for row in holders)
+            # An output belongs to the exchange it ended, all else to the one it led to.
+            ended = self.dead if place.channel != END or place.kind == "write" else self.over
+            dead = bool(holders) and all((row.ns, row.id) in ended for row in holders)
             if place not in done:
                 self._change_place(place, document.tree, dead=dead)
 

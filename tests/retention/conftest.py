@@ -18,6 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 # These need packages that do not exist for the oldest LangGraph.
 _NEEDS = {
+    "test_purge_delta.py": "langgraph.channels.delta",
     "test_retained_conformance.py": "langgraph.checkpoint.conformance",
     "test_retention_agents.py": "deepagents",
 }

@@ -6,16 +6,20 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import langgraph.types
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, Overwrite, Send, interrupt
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_ephemeral_checkpointer.retention import RetainedCheckpointer, purge_messages
 
 MONTH = timedelta(days=30)
+Overwrite: Any = getattr(langgraph.types, "Overwrite", list)  # LangGraph 1.0 begins without it
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
@@ -191,3 +195,54 @@ def test_a_value_of_another_kind_is_not_touched(backend):
 
     assert graph.get_state(CONFIG).values["note"] == note
     assert _words(graph) == []
+
+
+def test_a_workflow_of_the_functional_api_forgets_what_its_tasks_said(backend, clock):
+    """Inputs, results of tasks, outputs and the saved state of @entrypoint workflows."""
+    saver = RetainedCheckpointer(backend.saver, max_age=timedelta(days=999), clock=clock)
+
+    @task
+    def model(messages: list[Any]) -> AIMessage:
+        return AIMessage(f"re {messages[-1].content}")
+
+    @entrypoint(checkpointer=saver)
+    def workflow(messages: list[Any], *, previous: list[Any] | None = None) -> Any:
+        messages = add_messages(previous or [], messages)
+        said = model(messages).result()
+        return entrypoint.final(value=said.content, save=add_messages(messages, [said]))
+
+    workflow.invoke([HumanMessage("OLDWORD")], CONFIG)
+    clock.pass_days(40)
+    assert workflow.invoke([HumanMessage("NEWWORD")], CONFIG) == "re NEWWORD"
+    assert backend.holds("OLDWORD")
+
+    result = purge_messages(saver, MONTH)
+
+    assert (result.errors, result.untrimmed) == ({}, {})
+    assert backend.holds("OLDWORD") == []
+    assert backend.holds("NEWWORD")
+    assert workflow.invoke([HumanMessage("THIRD")], CONFIG) == "re THIRD"
+
+
+def test_an_interrupt_that_was_given_up_protects_nothing(backend, clock):
+    """The thread went on without an answer, so nothing will ever resume that subgraph."""
+    saver = RetainedCheckpointer(backend.saver, max_age=timedelta(days=999), clock=clock)
+
+    def ask(state: MessagesState) -> Any:
+        word = state["messages"][-1].content
+        return {"messages": [AIMessage(interrupt(f"{word}?") if "OLDWORD" in word else word)]}
+
+    child = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+    graph: Any = StateGraph(MessagesState).add_node("child", child).add_edge(START, "child")
+    graph = graph.compile(checkpointer=saver)
+    graph.invoke({"messages": [("user", "OLDWORD")]}, CONFIG)
+    assert graph.get_state(CONFIG).interrupts
+    graph.invoke({"messages": [("user", "never mind")]}, CONFIG)
+    clock.pass_days(40)
+    graph.invoke({"messages": [("user", "NEWWORD")]}, CONFIG)
+
+    result = purge_messages(saver, MONTH)
+
+    assert result.kept == {}
+    assert backend.holds("OLDWORD") == []
+    assert _words(graph) == ["NEWWORD", "NEWWORD"]

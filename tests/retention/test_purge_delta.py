@@ -1,13 +1,14 @@
 """Messages in a DeltaChannel: snapshots and the writes between them lose the same messages."""
 
-import importlib.util
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, Overwrite, interrupt
 from typing_extensions import TypedDict
 
@@ -17,16 +18,12 @@ from langgraph_ephemeral_checkpointer.retention import (
     trim_messages,
 )
 
-HAS_DELTA = importlib.util.find_spec("langgraph.channels.delta") is not None
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 MONTH = timedelta(days=30)
-FREQUENCIES = [1, 2, 5, 1000] if HAS_DELTA else []
+FREQUENCIES = [1, 2, 5, 1000]
 
 
 def _graph(saver: Any, frequency: int, reducer: Any = None, *, asks: bool = False) -> Any:
-    from langgraph.channels.delta import DeltaChannel
-    from langgraph.graph.message import _messages_delta_reducer
-
     class State(TypedDict):
         messages: Annotated[
             list[AnyMessage],
@@ -91,7 +88,7 @@ def test_every_checkpoint_loses_the_old_exchanges_and_nothing_else(
     assert len(_messages(graph)) == 9
 
 
-@pytest.mark.parametrize("seed", range(6 if HAS_DELTA else 0))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_histories_with_forks_overwrites_and_removals(backend, clock, seed):
     """Whatever happened to the channel, each checkpoint is the trimmed one of before."""
     chance = random.Random(seed)
@@ -181,7 +178,7 @@ def _shouting(state: list[Any], writes: list[Any]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("frequency", [2] if HAS_DELTA else [])
+@pytest.mark.parametrize("frequency", [2])
 def test_a_reducer_of_another_kind_is_reported_and_left_alone(backend, clock, frequency):
     """What writing does to the channel is not understood: not trimmed, and not silently."""
     graph = _graph(_retained(backend.saver, clock), frequency, _shouting)
