@@ -7,10 +7,11 @@ of messages; ``RetainedCheckpointer`` applies them at every save of any saver;
 
 from __future__ import annotations
 
+from .arguments import OnBeforeTrim
 from .exchanges import trim_messages
 from .purge import PurgeResult, apurge_messages, purge_messages
 from .stamps import oldest_message_time, stamp_messages
-from .wrapper import OnBeforeTrim, RetainedCheckpointer
+from .wrapper import RetainedCheckpointer
 
 __all__ = [
     "OnBeforeTrim",

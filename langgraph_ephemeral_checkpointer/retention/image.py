@@ -14,7 +14,8 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 
-from .payloads import Document, UnreadableValueError, is_snapshot, open_value
+from .documents import Document, UnreadableValueError, open_value
+from .payloads import is_snapshot
 
 TASKS = "__pregel_tasks"
 START = "__start__"

@@ -1,8 +1,7 @@
 """Messages inside stored values: finding them, and taking some out. Independent of storage.
 
-A stored value is a type tag and bytes. It is opened into a tree in which everything that is
-no message stays as opaque as it was stored, so that closing it again changes nothing but the
-messages: classes that are gone, or that only the application has, do not matter.
+Works on the trees that ``documents`` opens values into, and on the objects of serializers
+whose bytes only they can read.
 """
 
 from __future__ import annotations
@@ -11,22 +10,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-import ormsgpack
 from langchain_core.messages import BaseMessage, convert_to_messages
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_ephemeral_checkpointer.errors import RetentionError
-
+from .documents import Extension, open_value, pack, unpack
 from .exchanges import Facts, facts_from, number
-
-
-class UnreadableValueError(RetentionError):
-    """A stored value could not be opened with the saver's serializer; it is left as it is."""
-
 
 # Extension codes of JsonPlusSerializer. Those of objects hold [module, name, payload, ...].
 _OBJECTS = frozenset({0, 1, 2, 3, 4, 5})
@@ -34,7 +24,6 @@ _PYDANTIC = frozenset({4, 5})
 _SNAPSHOT = 7  # a DeltaChannel's snapshot holds the value itself
 _PAYLOAD = 2  # where the payload stands in an object
 _MESSAGE_FIELDS = frozenset({"content", "type", "response_metadata"})
-_LOSSLESS = frozenset({"null", "bytes", "bytearray", "empty"})  # tags that hold no message
 
 
 class Gone:
@@ -44,95 +33,12 @@ class Gone:
 GONE = Gone()
 
 
-class Extension:
-    """A msgpack extension that has not been looked into."""
-
-    __slots__ = ("code", "data")
-
-    def __init__(self, code: int, data: bytes) -> None:
-        self.code = code
-        self.data = data
-
-
-def _unpack(data: bytes) -> Any:
-    return ormsgpack.unpackb(data, ext_hook=Extension, option=ormsgpack.OPT_NON_STR_KEYS)
-
-
-def _pack(tree: Any) -> bytes:
-    return ormsgpack.packb(tree, default=_pack_extension, option=ormsgpack.OPT_NON_STR_KEYS)
-
-
-def _pack_extension(node: Any) -> ormsgpack.Ext:
-    if isinstance(node, Extension):
-        return ormsgpack.Ext(node.code, node.data)
-    raise TypeError(f"{type(node).__name__} is no part of a stored value")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Document:
-    """A stored value, opened."""
-
-    tree: Any
-    close: Callable[[Any], tuple[str, bytes]]
-    """Turn a tree made from this one into a type tag and bytes, as the value was stored."""
-
-
-def open_value(serde: Any, kind: str, data: bytes | None) -> Document:
-    """Open a stored value.
-
-    Args:
-        serde: The saver's serializer, encrypting ones included.
-        kind: The type tag.
-        data: The bytes.
-
-    Returns:
-        The opened value.
-
-    Raises:
-        UnreadableValueError: If the serializer cannot read it.
-    """
-    try:
-        return _open(serde, kind, bytes(data) if data is not None else b"")
-    except Exception as error:
-        raise UnreadableValueError(
-            f"a value stored as {kind!r} could not be opened with {type(serde).__name__}: "
-            f"{type(error).__name__}; it was left as it is"
-        ) from error
-
-
-def _open(serde: Any, kind: str, data: bytes) -> Document:
-    # A subclass may have its own idea of what a tag means; then only it can read the bytes.
-    loads = getattr(type(serde), "loads_typed", None)
-    if loads is EncryptedSerializer.loads_typed:
-        if "+" not in kind:  # stored before encryption was switched on
-            return _open(serde.serde, kind, data)
-        tag, cipher = kind.split("+", 1)
-        inner = _open(serde.serde, tag, serde.cipher.decrypt(cipher, data))
-        return Document(inner.tree, partial(_encrypt, serde.cipher, inner.close))
-    if kind in _LOSSLESS:
-        return Document(None, lambda tree: ("msgpack", _pack(tree)))
-    if loads is JsonPlusSerializer.loads_typed:
-        if kind == "msgpack":
-            return Document(_unpack(data), lambda tree: (kind, _pack(tree)))
-        if kind == "json":
-            return Document(json.loads(data), lambda tree: (kind, json.dumps(tree).encode()))
-    return Document(serde.loads_typed((kind, data)), serde.dumps_typed)
-
-
-def _encrypt(
-    cipher: Any, close: Callable[[Any], tuple[str, bytes]], tree: Any
-) -> tuple[str, bytes]:
-    tag, data = close(tree)
-    name, encrypted = cipher.encrypt(data)
-    return f"{tag}+{name}", encrypted
-
-
 def fields_of(node: Any) -> Mapping[str, Any] | None:
     """The fields of a message, or None where the node is none."""
     if isinstance(node, BaseMessage):
         return vars(node)
     if isinstance(node, Extension) and node.code in _PYDANTIC:
-        inner = _unpack(node.data)
+        inner = unpack(node.data)
         if isinstance(inner, list) and len(inner) > _PAYLOAD:
             fields = inner[_PAYLOAD]
             if isinstance(fields, dict) and fields.keys() >= _MESSAGE_FIELDS:
@@ -195,7 +101,7 @@ def is_snapshot(tree: Any) -> bool:
 def is_overwrite(tree: Any) -> bool:
     """Whether a write replaces the channel's value instead of adding to it."""
     if isinstance(tree, Extension) and tree.code in _OBJECTS:
-        inner = _unpack(tree.data)
+        inner = unpack(tree.data)
         return isinstance(inner, list) and inner[:2] == ["langgraph.types", "Overwrite"]
     if isinstance(tree, dict):
         return set(tree) == {"__overwrite__"}
@@ -206,7 +112,7 @@ def _inside(tree: Any) -> Any:
     if not (is_snapshot(tree) or is_overwrite(tree)):
         return tree
     if isinstance(tree, Extension):
-        inner = _unpack(tree.data)
+        inner = unpack(tree.data)
         if tree.code == _SNAPSHOT:
             return inner
         payload = inner[_PAYLOAD]
@@ -292,11 +198,11 @@ def _around(tree: Any, items: list[Any]) -> Any:
         return items
     if isinstance(tree, Extension):
         if tree.code == _SNAPSHOT:
-            return Extension(tree.code, _pack(items))
-        inner = _unpack(tree.data)
+            return Extension(tree.code, pack(items))
+        inner = unpack(tree.data)
         old = inner[_PAYLOAD]
         inner[_PAYLOAD] = {**old, "value": items} if isinstance(old, dict) else items
-        return Extension(tree.code, _pack(inner))
+        return Extension(tree.code, pack(inner))
     return {"__overwrite__": items} if isinstance(tree, dict) else type(tree)(items)
 
 
@@ -347,17 +253,17 @@ def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
 def _scrub_extension(node: Extension, goes: Callable[[Facts], bool]) -> Extension:
     if node.code not in _OBJECTS and node.code != _SNAPSHOT:
         return node
-    inner = _unpack(node.data)
+    inner = unpack(node.data)
     if node.code == _SNAPSHOT:
         left = scrub(inner, goes)
-        return node if left is inner else Extension(node.code, _pack(without_gone(left)))
+        return node if left is inner else Extension(node.code, pack(without_gone(left)))
     if not isinstance(inner, list) or len(inner) <= _PAYLOAD:
         return node
     left = scrub(inner[_PAYLOAD], goes)
     if left is inner[_PAYLOAD]:
         return node
     inner[_PAYLOAD] = without_gone(left)
-    return Extension(node.code, _pack(inner))
+    return Extension(node.code, pack(inner))
 
 
 def _scrub_object(node: Any, goes: Callable[[Facts], bool]) -> Any:
@@ -388,7 +294,7 @@ def revive(serde: Any, nodes: Iterable[Any]) -> list[BaseMessage]:
     for node in nodes:
         message = node
         if isinstance(node, Extension):
-            message = plain.loads_typed(("msgpack", _pack(node)))
+            message = plain.loads_typed(("msgpack", pack(node)))
         elif isinstance(node, dict) and "lc" in node:
             message = plain.loads_typed(("json", json.dumps(node).encode()))
         messages += convert_to_messages([message])

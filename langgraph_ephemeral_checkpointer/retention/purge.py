@@ -27,10 +27,11 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
+from .arguments import OnBeforeTrim, check_age, check_channels
 from .payloads import revive
 from .scrubbing import Outcome, decide
 from .storage import MessageStorage, count_rows, storage_of
-from .wrapper import OnBeforeTrim, RetainedCheckpointer, check_age, check_channels
+from .wrapper import RetainedCheckpointer
 
 logger = logging.getLogger(__name__)
 

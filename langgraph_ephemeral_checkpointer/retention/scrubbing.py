@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from .exchanges import NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
+from .folding import aligned, merge, messages_in, name_in, named_in
 from .image import END, START, TASKS, Checkpoint, Place, ThreadImage, waits
 from .payloads import (
     conversation,
@@ -36,9 +37,6 @@ from .payloads import (
 
 REMOVE = object()
 """In place of a new value: the place is emptied."""
-
-REMOVE_ALL = "__remove_all__"
-"""The id of the order to remove every message (``REMOVE_ALL_MESSAGES`` in LangGraph)."""
 
 _SYSTEM = "system"
 STEP_CHANNELS = frozenset({START, END, TASKS, "__return__", "__interrupt__", "__resume__"})
@@ -140,7 +138,7 @@ class _Scrubbing:
                 if (ns, place.channel) not in self.image.delta or place.channel in holding:
                     continue
                 document = self.image.documents.get(place)
-                if document and any(fact.role != "remove" for fact in _messages(document.tree)):
+                if document and any(fact.role != "remove" for fact in messages_in(document.tree)):
                     holding.add(place.channel)
         found = holding - other - STEP_CHANNELS
         return found if self.channels is None else found & set(self.channels)
@@ -154,7 +152,7 @@ class _Scrubbing:
             if place is not None:
                 facts = conversation(self.image.documents[place].tree) or []
                 if delta:
-                    facts = _aligned(facts, folded or [], row.id)
+                    facts = aligned(facts, folded or [], row.id)
                 if folded is not None and not self._explains(row, channel, folded, facts):
                     reason = "its reducer does more than to merge messages by their ids"
                     self._untrimmed(ns, channel, reason)
@@ -189,7 +187,7 @@ class _Scrubbing:
             if place.channel == channel and document is not None:
                 if is_overwrite(document.tree):
                     facts = []
-                facts = _merge(facts, _named(written(document.tree), place))
+                facts = merge(facts, named_in(written(document.tree), place))
         return facts
 
     def _explains(
@@ -383,8 +381,8 @@ class _Scrubbing:
     def _written(self, place: Place, tree: Any, *, dead: bool) -> Any:
         if (place.ns, place.channel) in self.image.delta:
             # By name, as the orders to remove a message that goes must go with it.
-            self._hand_over(taken(tree, lambda fact: _name(fact, place) in self.gone))
-            return keep_written(tree, lambda fact: _name(fact, place) not in self.gone)
+            self._hand_over(taken(tree, lambda fact: name_in(fact, place) in self.gone))
+            return keep_written(tree, lambda fact: name_in(fact, place) not in self.gone)
         if not dead:
             self._hand_over(taken(tree, self._is_gone))
             return keep_written(tree, lambda fact: not self._is_gone(fact))
@@ -417,53 +415,6 @@ def _sorted_out(versions: Iterable[_Version]) -> tuple[set[str], set[str]]:
         for fact, gone in zip(version.facts, version.goes, strict=True):
             (go if gone else stay).add(fact.key)
     return go, stay
-
-
-def _messages(tree: Any) -> list[Facts]:
-    return conversation(tree) or written(tree)
-
-
-def _name(fact: Facts, place: Place) -> str:
-    """The key of a message that a delta channel's write adds; without an id, by the write."""
-    if digest_of(fact.key) is None:
-        return fact.key
-    return f"{fact.key}@{place.holder}/{place.task}/{place.idx}"
-
-
-def _named(facts: Iterable[Facts], place: Place) -> list[Facts]:
-    return [dataclasses.replace(fact, key=_name(fact, place)) for fact in facts]
-
-
-def _aligned(stored: list[Facts], folded: Iterable[Facts], at: str) -> list[Facts]:
-    """The messages of a snapshot, those without an id under the names their writes gave them.
-
-    Matched from the end: what a snapshot lacks of its writes, trimming took from the front.
-    """
-    names: dict[str, list[str]] = {}
-    for fact in folded:
-        if said := digest_of(fact.key):
-            names.setdefault(said, []).append(fact.key)
-    aligned = []
-    for fact in reversed(stored):
-        if said := digest_of(fact.key):
-            name = names[said].pop() if names.get(said) else f"{fact.key}@{at}"
-            aligned.append(dataclasses.replace(fact, key=name))
-        else:
-            aligned.append(fact)
-    return aligned[::-1]
-
-
-def _merge(facts: list[Facts], added: list[Facts]) -> list[Facts]:
-    """What writing messages does to a list of them, as the message reducers do it."""
-    merged: dict[str, Facts] = {fact.key: fact for fact in facts}
-    for fact in added:
-        if fact.removes and fact.key == REMOVE_ALL:
-            merged = {}
-        elif fact.removes:
-            merged.pop(fact.key, None)
-        else:
-            merged[fact.key] = fact
-    return list(merged.values())
 
 
 def _last_goes(version: _Version) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import threading
 import time
@@ -11,25 +9,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 
 from . import forwarding
+from .arguments import OnBeforeTrim, acall_hook, call_hook, check_age, check_channels
 from .exchanges import facts_of, is_human, last_opening, number, verdicts
+from .folding import REMOVE_ALL
 from .image import END
-from .scrubbing import REMOVE_ALL, STEP_CHANNELS
+from .scrubbing import STEP_CHANNELS
 from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
 
 logger = logging.getLogger(__name__)
-
-OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
-"""Called with the thread id and the messages about to go; may be async in async code."""
 
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
@@ -317,36 +313,6 @@ def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
     return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
 
 
-def check_age(age: object, name: str) -> timedelta:
-    """A positive duration, from a timedelta or a number of seconds.
-
-    Raises:
-        TypeError: If it is neither.
-        ValueError: If it is not positive and finite.
-    """
-    if isinstance(age, (int, float)) and not isinstance(age, bool):
-        try:
-            age = timedelta(seconds=age)
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"{name} must be a finite duration, not {age!r}") from error
-    if not isinstance(age, timedelta):
-        raise TypeError(f"{name} must be a timedelta or seconds, not {type(age).__name__}")
-    if age <= timedelta(0):
-        raise ValueError(f"{name} must be longer than nothing, not {age!r}")
-    return age
-
-
-def check_channels(channels: Collection[str] | None) -> frozenset[str] | None:
-    """The names of channels, or None for all.
-
-    Raises:
-        TypeError: If it is one name instead of a collection of names.
-    """
-    if isinstance(channels, (str, bytes)):
-        raise TypeError(f"channels must be a collection of names, not the one name {channels!r}")
-    return None if channels is None else frozenset(channels)
-
-
 def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None:
     """The messages of a channel's value, where it is a list of them and of nothing else.
 
@@ -403,35 +369,3 @@ def _without_idle_removals(
                 value = left if isinstance(value, BaseMessage) else rebuilt(value, left)
         kept.append((task, channel, value))
     return loaded._replace(pending_writes=kept)
-
-
-def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]) -> None:
-    """Call an archive hook from synchronous code.
-
-    Raises:
-        ColourError: If the hook is asynchronous.
-    """
-    if hook is None:
-        return
-    answer = hook(thread_id, messages)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise ColourError(
-            "on_before_trim is asynchronous, but the checkpointer is used synchronously; "
-            "pass a plain function, or use the graph with ainvoke() and apurge_messages()"
-        )
-
-
-async def acall_hook(
-    hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]
-) -> None:
-    """Call an archive hook from asynchronous code; a plain one runs off the event loop."""
-    if hook is None:
-        return
-    if inspect.iscoroutinefunction(hook):
-        await hook(thread_id, messages)
-        return
-    answer = await asyncio.to_thread(hook, thread_id, messages)
-    if inspect.isawaitable(answer):
-        await answer

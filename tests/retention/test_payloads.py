@@ -10,11 +10,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
-from langgraph_ephemeral_checkpointer.retention.payloads import (
-    UnreadableValueError,
-    open_value,
-    rewrite_value,
-)
+from langgraph_ephemeral_checkpointer.retention.documents import UnreadableValueError, open_value
+from langgraph_ephemeral_checkpointer.retention.payloads import rewrite_value
 
 MESSAGES = [
     HumanMessage("GONE", id="gone"),

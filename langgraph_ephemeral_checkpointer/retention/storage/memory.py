@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
+from langgraph_ephemeral_checkpointer.retention.documents import Document, open_value
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
-from langgraph_ephemeral_checkpointer.retention.payloads import Document, open_value
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
 
 from .base import MessageStorage

@@ -8,8 +8,8 @@ from typing import Any
 
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.retention.documents import Document, open_value
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
-from langgraph_ephemeral_checkpointer.retention.payloads import Document, open_value
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.strategies.base import Maybe
 
