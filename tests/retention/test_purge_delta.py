@@ -194,3 +194,25 @@ def test_a_reducer_of_another_kind_is_reported_and_left_alone(backend, clock, fr
     assert "messages" in result.untrimmed["t"]
     assert _messages(graph) == before
     assert backend.rows() == rows
+
+
+@pytest.mark.parametrize("frequency", [1, 1000])
+def test_a_message_that_belongs_to_an_old_and_a_young_exchange_stays_in_both(
+    backend, clock, frequency
+):
+    """Removing a question moves its answer to the one before; the writes are shared."""
+    graph = _graph(_retained(backend.saver, clock), frequency)
+    graph.invoke({"messages": [HumanMessage("first", id="1")]}, CONFIG)
+    clock.pass_days(40)
+    graph.invoke({"messages": [HumanMessage("second", id="2")]}, CONFIG)
+    graph.update_state(CONFIG, {"messages": [RemoveMessage(id="2")]}, as_node="tool")
+    before = _history(graph)
+    assert len(_messages(graph)) == 5
+
+    purge_messages(graph.checkpointer, MONTH)
+
+    assert _history(graph) == before  # nothing of it can go without the other
+    clock.pass_days(40)
+    purge_messages(graph.checkpointer, MONTH)
+    assert _messages(graph) == []
+    assert [backend.holds(word) for word in ("first", "second")] == [[], []]

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import json
+import operator
 import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import psycopg
 import pytest
@@ -23,6 +24,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Send, interrupt
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from typing_extensions import TypedDict
 
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
@@ -322,6 +324,37 @@ def test_unknown_ages_are_kept_and_reported(backend):
     backend.saver.put(config, checkpoint, {"source": "update"}, {"messages": "1"})
     assert purge_messages(backend.saver, MONTH, clock=_later).purged_thread_ids == ["t"]
     assert backend.holds("AGELESS") == []
+
+
+class Log(TypedDict):
+    log: Annotated[list[Any], operator.add]  # which gives no ids
+
+
+def _log(saver: Any) -> Any:
+    builder: Any = StateGraph(Log).add_node("node", lambda state: {}).add_edge(START, "node")
+    return builder.compile(checkpointer=saver)
+
+
+def test_of_two_messages_that_say_the_same_nobody_knows_the_age(backend):
+    """Without ids and stamps: which of the two an older checkpoint holds cannot be told."""
+    graph = _log(backend.saver)
+    graph.invoke({"log": [HumanMessage("ok"), AIMessage("one")]}, _config("twice"))
+    graph.invoke({"log": [HumanMessage("ok"), AIMessage("two")]}, _config("twice"))
+    graph.invoke({"log": [HumanMessage("fine"), AIMessage("one")]}, _config("once"))
+    result = purge_messages(backend.saver, MONTH, clock=_later)
+    assert result.purged_thread_ids == ["once"]
+    assert "how old" in result.kept["twice"]
+    assert len(graph.get_state(_config("twice")).values["log"]) == 4
+
+
+def test_the_same_words_said_again_later_are_as_young_as_their_own_stamp(backend, clock):
+    graph = _log(RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock))
+    for days in (40, 25):  # the second save trims the first, so no checkpoint holds both
+        graph.invoke({"log": [HumanMessage("ok")]}, _config())
+        clock.pass_days(days)
+    purge_messages(graph.checkpointer, MONTH)
+    (left,) = graph.get_state(_config()).values["log"]
+    assert left.content == "ok"
 
 
 class _Reverse:
