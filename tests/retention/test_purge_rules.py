@@ -357,6 +357,47 @@ def test_the_same_words_said_again_later_are_as_young_as_their_own_stamp(backend
     assert left.content == "ok"
 
 
+class Last(TypedDict):
+    log: Annotated[list[Any], lambda old, new: (old + new)[-1:]]
+
+
+def test_a_stamp_counts_before_what_an_older_checkpoint_tells_of_the_same_words(backend, clock):
+    """Said once without a stamp, and again with one: two messages, although no id says so."""
+    builder: Any = StateGraph(Last).add_node("node", lambda state: {}).add_edge(START, "node")
+    builder.compile(checkpointer=backend.saver).invoke({"log": [HumanMessage("ok")]}, _config())
+    clock.now = time.time()
+    clock.pass_days(100)
+    saver = RetainedCheckpointer(backend.saver, max_age=timedelta(days=999), clock=clock)
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"log": [HumanMessage("ok")]}, _config())
+    result = purge_messages(saver, MONTH)
+    assert result.message_count == 1
+    assert len(graph.get_state(_config()).values["log"]) == 1
+
+
+def test_a_subgraph_called_in_an_old_exchange_goes_with_it_however_late_it_was_called(
+    backend, clock
+):
+    """The question waited for weeks, then a subgraph worked on it: all that is one exchange."""
+    saver = RetainedCheckpointer(backend.saver, max_age=timedelta(days=999), clock=clock)
+    child = _graph(None)
+
+    def work(state: MessagesState) -> Any:
+        told = child.invoke({"messages": [HumanMessage(f"INNER {interrupt('?')}")]})
+        return {"messages": [AIMessage(told["messages"][-1].content)]}
+
+    builder: Any = StateGraph(MessagesState).add_node("work", work).add_edge(START, "work")
+    graph = builder.compile(checkpointer=saver)
+    _say(graph, "question")
+    clock.pass_days(40)
+    graph.invoke(Command(resume="answer"), _config())
+    assert _texts(graph) == ["question", "re INNER answer"]
+    assert backend.holds("INNER")
+    purge_messages(saver, MONTH)
+    assert _texts(graph) == []
+    assert backend.holds("INNER") == []
+
+
 class _Reverse:
     def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
         return "reverse", plaintext[::-1]

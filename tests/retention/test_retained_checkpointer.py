@@ -129,14 +129,13 @@ def test_a_turn_paused_past_the_limit_and_then_answered_is_whole(backend, clock)
     """Question, tool calls, and the fresh answer; even though a node speaks as a human in it."""
 
     def call(state: MessagesState) -> Any:
-        calls = [{"name": "t", "args": {}, "id": f"call_{n}"} for n in range(2)]
-        return {"messages": [AIMessage("", tool_calls=calls)]}
+        return {"messages": [AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "c"}])]}
 
     def one(state: MessagesState) -> Any:
-        return {"messages": [ToolMessage("one", tool_call_id="call_0"), HumanMessage("note")]}
+        return {"messages": [ToolMessage("one", tool_call_id="c"), HumanMessage("note")]}
 
     def two(state: MessagesState) -> Any:
-        return {"messages": [ToolMessage(interrupt("two?"), tool_call_id="call_1")]}
+        return {"messages": [AIMessage(interrupt("two?"))]}
 
     builder = StateGraph(MessagesState)
     for node in (call, one, two, answer):
