@@ -1,0 +1,78 @@
+"""What users pass in: ages, names of channels, and archive hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from langchain_core.messages import BaseMessage
+
+from langgraph_ephemeral_checkpointer.errors import ColourError
+
+OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
+"""Called with the thread id and the messages about to go; may be async in async code."""
+
+
+def check_age(age: object, name: str) -> timedelta:
+    """A positive duration, from a timedelta or a number of seconds.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If it is not positive and finite.
+    """
+    if isinstance(age, (int, float)) and not isinstance(age, bool):
+        try:
+            age = timedelta(seconds=age)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{name} must be a finite duration, not {age!r}") from error
+    if not isinstance(age, timedelta):
+        raise TypeError(f"{name} must be a timedelta or seconds, not {type(age).__name__}")
+    if age <= timedelta(0):
+        raise ValueError(f"{name} must be longer than nothing, not {age!r}")
+    return age
+
+
+def check_channels(channels: Collection[str] | None) -> frozenset[str] | None:
+    """The names of channels, or None for all.
+
+    Raises:
+        TypeError: If it is one name instead of a collection of names.
+    """
+    if isinstance(channels, (str, bytes)):
+        raise TypeError(f"channels must be a collection of names, not the one name {channels!r}")
+    return None if channels is None else frozenset(channels)
+
+
+def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]) -> None:
+    """Call an archive hook from synchronous code.
+
+    Raises:
+        ColourError: If the hook is asynchronous.
+    """
+    if hook is None:
+        return
+    answer = hook(thread_id, messages)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ColourError(
+            "on_before_trim is asynchronous, but the checkpointer is used synchronously; "
+            "pass a plain function, or use the graph with ainvoke() and apurge_messages()"
+        )
+
+
+async def acall_hook(
+    hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]
+) -> None:
+    """Call an archive hook from asynchronous code; a plain one runs off the event loop."""
+    if hook is None:
+        return
+    if inspect.iscoroutinefunction(hook):
+        await hook(thread_id, messages)
+        return
+    answer = await asyncio.to_thread(hook, thread_id, messages)
+    if inspect.isawaitable(answer):
+        await answer

@@ -1,0 +1,266 @@
+"""purge_messages: old exchanges leave storage, in idle threads too."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
+    RetentionError,
+    StorageUnavailableError,
+    ThreadMovedError,
+)
+from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.steps import (
+    Ask,
+    AsyncSteps,
+    SyncSteps,
+    Work,
+    is_async_callable,
+)
+from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
+
+from .arguments import OnBeforeTrim, check_age, check_channels
+from .payloads import revive
+from .scrubbing import Outcome, decide
+from .storage import MessageStorage, count_rows, storage_of
+from .wrapper import RetainedCheckpointer
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3  # at a thread that somebody saves to meanwhile
+
+
+@dataclass
+class PurgeResult:
+    """What a purge did, or in a dry run would have done.
+
+    Attributes:
+        purged_thread_ids: Threads that lost messages.
+        thread_count: Threads looked at.
+        message_count: Messages that went, each counted once per thread.
+        row_count: Rows that were rewritten or deleted.
+        kept: Why old messages stay in a thread: an interrupt waits for them, nothing tells
+            how old they are, or the thread was being saved to all the time.
+        untrimmed: Which channels of a thread could not be trimmed, and why.
+        errors: What went wrong, by thread; nothing of such a thread was changed.
+        dry_run: Whether nothing was written.
+        duration_seconds: How long it took.
+    """
+
+    purged_thread_ids: list[str] = field(default_factory=list)
+    thread_count: int = 0
+    message_count: int = 0
+    row_count: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
+    untrimmed: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+    duration_seconds: float = 0.0
+
+
+def purge_messages(
+    saver: BaseCheckpointSaver[Any],
+    older_than: timedelta,
+    *,
+    channels: Collection[str] | None = None,
+    on_before_trim: OnBeforeTrim | None = None,
+    dry_run: bool = False,
+    batch_size: int = 200,
+    clock: Callable[[], float] | None = None,
+) -> Any:
+    """Take exchanges that began too long ago out of everything a saver has stored.
+
+    Looks at every thread, the idle ones too. An exchange goes from every checkpoint, from the
+    writes, snapshots, inputs, interrupts and answers that belong to it, and from subgraphs
+    called in it; the last exchange of a thread goes as well, unless an interrupt waits for it.
+    A message without a stamp is taken to be as old as the oldest checkpoint that holds it.
+    The space is given back by the database's own VACUUM.
+
+    It works beside running saves, thread by thread, each in a short transaction of its own. A
+    run that loaded a thread before and saves after it brings the old messages back with that
+    save; the next save by a ``RetainedCheckpointer``, or the next purge, takes them again.
+
+    Args:
+        saver: One of LangGraph's savers, plain or in a ``RetainedCheckpointer``, whose
+            channels, hook and clock are then used unless others are given.
+        older_than: Exchanges that began longer ago go; a timedelta or seconds.
+        channels: The channels to look at; None means every one that holds a list of messages.
+        on_before_trim: Receives the thread id and the messages about to go from a thread. If
+            it fails, that is reported and nothing of the thread is changed.
+        dry_run: Only say what would go; calls no hook.
+        batch_size: How many thread ids to read at a time.
+        clock: Seconds since the epoch; ``time.time`` where None.
+
+    Returns:
+        A :class:`PurgeResult`. A saver with a ``purge_messages`` of its own is asked to do it,
+        and its answer is returned.
+
+    Raises:
+        TypeError: If ``saver`` is no saver, or ``older_than`` no duration.
+        ValueError: If ``older_than`` or ``batch_size`` is not positive.
+        ColourError: If the saver or the hook is asynchronous.
+        UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.
+        StorageUnavailableError: If the storage is away.
+    """
+    options = _Options.of(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    if own := options.own_purge():
+        return own()
+    storage = storage_of(options.saver)
+    if not storage.strategy.runs_sync:
+        raise ColourError(
+            f"{type(options.saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
+        )
+    if options.hook is not None and is_async_callable(options.hook):
+        raise ColourError("on_before_trim is asynchronous; use 'await apurge_messages(...)'")
+    return drive(_purge(storage, options), SyncSteps(storage.strategy).perform)
+
+
+async def apurge_messages(
+    saver: BaseCheckpointSaver[Any],
+    older_than: timedelta,
+    *,
+    channels: Collection[str] | None = None,
+    on_before_trim: OnBeforeTrim | None = None,
+    dry_run: bool = False,
+    batch_size: int = 200,
+    clock: Callable[[], float] | None = None,
+) -> Any:
+    """As :func:`purge_messages`, on the running event loop, which is never blocked.
+
+    The hook may be asynchronous. A synchronous saver is worked on in a thread.
+    """
+    options = _Options.of(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    if own := options.own_purge("apurge_messages"):
+        answer = own()
+        return await answer if hasattr(answer, "__await__") else answer
+    storage = storage_of(options.saver)
+    return await adrive(_purge(storage, options), AsyncSteps(storage.strategy).perform)
+
+
+@dataclass(frozen=True)
+class _Options:
+    saver: Any
+    age: timedelta
+    channels: frozenset[str] | None
+    hook: OnBeforeTrim | None
+    dry_run: bool
+    batch_size: int
+    clock: Callable[[], float]
+
+    @classmethod
+    def of(
+        cls,
+        saver: Any,
+        older_than: timedelta,
+        channels: Collection[str] | None,
+        hook: OnBeforeTrim | None,
+        dry_run: bool,
+        batch_size: int,
+        clock: Callable[[], float] | None,
+    ) -> _Options:
+        check_saver(saver)
+        age = check_age(older_than, "older_than")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size must be an int, not {type(batch_size).__name__}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        while isinstance(saver, RetainedCheckpointer):
+            channels = saver.channels if channels is None else channels
+            hook = hook or saver.on_before_trim
+            clock = clock or saver.clock
+            saver = saver.inner
+        channels = check_channels(channels)
+        return cls(saver, age, channels, hook, dry_run, batch_size, clock or time.time)
+
+    def own_purge(self, name: str = "purge_messages") -> Callable[[], Any] | None:
+        """The purge of a saver that brings its own, as the tenant savers do."""
+        method = getattr(self.saver, name, None) or getattr(self.saver, "purge_messages", None)
+        if method is None:
+            return None
+        asked: dict[str, Any] = {"on_before_trim": self.hook, "dry_run": self.dry_run or None}
+        given = {key: value for key, value in asked.items() if value is not None}
+        return lambda: method(self.age, **given)
+
+
+def _purge(storage: MessageStorage, options: _Options) -> Generator[Any, Any, PurgeResult]:
+    result = PurgeResult(dry_run=options.dry_run)
+    started = time.monotonic()
+    cutoff = datetime.fromtimestamp(options.clock(), UTC) - options.age
+    after = None
+    while True:
+        page = yield Work(lambda after=after: storage.page(after, options.batch_size))  # type: ignore[misc]
+        for thread_id in page:
+            result.thread_count += 1
+            try:
+                yield from _purge_thread(storage, thread_id, cutoff, options, result)
+            except StorageUnavailableError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
+                logger.warning("thread %r was not purged: %s", thread_id, error)
+                result.errors[thread_id] = str(error) or type(error).__name__
+        if len(page) < options.batch_size:
+            break
+        after = page[-1]
+    result.duration_seconds = time.monotonic() - started
+    return result
+
+
+def _purge_thread(
+    storage: MessageStorage,
+    thread_id: str,
+    cutoff: datetime,
+    options: _Options,
+    result: PurgeResult,
+) -> Generator[Any, Any, None]:
+    handed_over: set[str] = set()
+    for attempt in range(_ATTEMPTS):
+        image = yield Work(lambda: storage.read(thread_id))
+        outcome = decide(image, cutoff, options.channels)
+        _report(thread_id, outcome, result)
+        if not outcome.changes:
+            return
+        if not options.dry_run:
+            # Outside any transaction and any lock: an archive may be slow, or use the same pool.
+            fresh = [node for key, node in outcome.going.items() if key not in handed_over]
+            if options.hook is not None and fresh:
+                yield from _archive(options.hook, thread_id, revive(storage.saver.serde, fresh))
+                handed_over |= outcome.going.keys()
+            try:
+                yield Work(lambda: storage.write(image, outcome.changes))  # noqa: B023
+            except ThreadMovedError:
+                if attempt < _ATTEMPTS - 1:
+                    continue
+                result.kept[thread_id] = "it was being saved to; the next purge takes it"
+                return
+        result.purged_thread_ids.append(thread_id)
+        result.message_count += len(outcome.going)
+        result.row_count += count_rows(outcome.changes)
+        return
+
+
+def _archive(hook: OnBeforeTrim, thread_id: str, messages: list[Any]) -> Generator[Any, Any, None]:
+    try:
+        yield Ask(hook, (thread_id, messages))
+    except ColourError:
+        raise
+    except Exception as error:
+        raise RetentionError(f"on_before_trim failed ({error}); nothing was trimmed") from error
+
+
+def _report(thread_id: str, outcome: Outcome, result: PurgeResult) -> None:
+    if outcome.untrimmed:
+        result.untrimmed[thread_id] = "; ".join(
+            f"{channel}: {reason}" for channel, reason in sorted(outcome.untrimmed.items())
+        )
+    if outcome.interrupted:
+        result.kept[thread_id] = "an interrupt waits for an answer"
+    elif outcome.unknown_age:
+        result.kept[thread_id] = "nothing tells how old it is"

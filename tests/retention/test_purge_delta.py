@@ -1,0 +1,218 @@
+"""Messages in a DeltaChannel: snapshots and the writes between them lose the same messages."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
+from langgraph.types import Command, Overwrite, interrupt
+from typing_extensions import TypedDict
+
+from langgraph_ephemeral_checkpointer.retention import (
+    RetainedCheckpointer,
+    purge_messages,
+    trim_messages,
+)
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+MONTH = timedelta(days=30)
+FREQUENCIES = [1, 2, 5, 1000]
+
+
+def _graph(saver: Any, frequency: int, reducer: Any = None, *, asks: bool = False) -> Any:
+    class State(TypedDict):
+        messages: Annotated[
+            list[AnyMessage],
+            DeltaChannel(reducer or _messages_delta_reducer, snapshot_frequency=frequency),
+        ]
+
+    def model(state: State) -> Any:
+        word = state["messages"][-1].content
+        call = {"name": "look", "args": {"at": word}, "id": f"call {word}"}
+        return {"messages": [AIMessage(f"looking at {word}", tool_calls=[call])]}
+
+    def tool(state: State) -> Any:
+        call = state["messages"][-1].tool_calls[0]
+        seen = interrupt(f"may I see {call['args']['at']}?") if asks else "seen"
+        return {"messages": [ToolMessage(f"{seen} {call['args']['at']}", tool_call_id=call["id"])]}
+
+    builder = StateGraph(State).add_node("model", model).add_node("tool", tool)
+    return builder.add_edge(START, "model").add_edge("model", "tool").compile(checkpointer=saver)
+
+
+def _retained(saver: Any, clock: Any, days: float = 9999) -> RetainedCheckpointer:
+    return RetainedCheckpointer(saver, max_age=timedelta(days=days), clock=clock)
+
+
+def _messages(graph: Any, config: Any = None) -> list[Any]:
+    return list(graph.get_state(config or CONFIG).values.get("messages", []))
+
+
+def _history(graph: Any) -> dict[str, list[Any]]:
+    return {
+        state.config["configurable"]["checkpoint_id"]: list(state.values.get("messages", []))
+        for state in graph.get_state_history(CONFIG)
+    }
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_every_checkpoint_loses_the_old_exchanges_and_nothing_else(
+    backend, clock, frequency, durability
+):
+    """State, history and the next turn are what trimming the state itself would have given."""
+    graph = _graph(_retained(backend.saver, clock), frequency)
+    for word in ("OLDWORD one", "OLDWORD two", "NEWWORD three", "NEWWORD four"):
+        if word == "NEWWORD three":
+            clock.pass_days(40)
+        graph.invoke({"messages": [("user", word)]}, CONFIG, durability=durability)
+    before, history = _messages(graph), _history(graph)
+    assert all("checkpointed_at" in message.response_metadata for message in before)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.purged_thread_ids, result.untrimmed) == (["t"], {})
+    cutoff = datetime.fromtimestamp(clock.now, UTC) - MONTH
+    assert _messages(graph) == trim_messages(before, cutoff) == before[6:]
+    assert _history(graph) == {
+        key: trim_messages(messages, cutoff) for key, messages in history.items()
+    }
+    assert backend.holds("OLDWORD") == []
+    assert purge_messages(graph.checkpointer, MONTH).purged_thread_ids == []
+    graph.invoke({"messages": [("user", "NEWWORD five")]}, CONFIG, durability=durability)
+    assert [m.content for m in _messages(graph)][:6] == [m.content for m in before[6:]]
+    assert len(_messages(graph)) == 9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_with_forks_overwrites_and_removals(backend, clock, seed):
+    """Whatever happened to the channel, each checkpoint is the trimmed one of before."""
+    chance = random.Random(seed)
+    graph = _graph(_retained(backend.saver, clock), chance.choice([1, 2, 3, 1000]))
+    for step in range(12):
+        clock.pass_days(chance.uniform(1, 8))
+        ids = [state.config for state in graph.get_state_history(CONFIG)]
+        config = chance.choice(ids) if ids and chance.random() < 0.3 else CONFIG
+        now = _messages(graph, config)
+        act = chance.choice(["turn", "turn", "remove", "overwrite", "edit"]) if now else "turn"
+        if act == "turn":
+            graph.invoke({"messages": [("user", f"word {step}.")]}, config)
+        elif act == "remove":
+            gone = [RemoveMessage(id=m.id) for m in now[:3]]
+            graph.update_state(config, {"messages": gone}, as_node="tool")
+        elif act == "overwrite":
+            kept = Overwrite([HumanMessage(f"all {step}.", id=f"all {step}"), *now[-3:]])
+            graph.update_state(config, {"messages": kept}, as_node="tool")
+        else:
+            new = now[0].model_copy(update={"content": f"edited {step}."})
+            graph.update_state(config, {"messages": [new]}, as_node="tool")
+    history = _history(graph)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.errors, result.untrimmed) == ({}, {})
+    for key, messages in _history(graph).items():
+        was = {message.id: message for message in history[key]}
+        assert [was[message.id] for message in messages] == messages  # in order, and equal
+        calls = {call["id"] for m in messages for call in getattr(m, "tool_calls", [])}
+        had = {call["id"] for m in history[key] for call in getattr(m, "tool_calls", [])}
+        answers = {m.tool_call_id for m in messages if m.type == "tool"}
+        had_answers = {m.tool_call_id for m in history[key] if m.type == "tool"}
+        assert answers & had <= calls  # nothing that had its other half has lost it
+        assert calls & had_answers <= answers
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_a_pending_interrupt_keeps_its_exchange_and_resumes(backend, clock, frequency):
+    graph = _graph(_retained(backend.saver, clock), frequency, asks=True)
+    graph.invoke({"messages": [("user", "OLDWORD one")]}, CONFIG)
+    graph.invoke(Command(resume="OLDWORD yes"), CONFIG)
+    clock.pass_days(20)
+    graph.invoke({"messages": [("user", "PAUSED two")]}, CONFIG)
+    clock.pass_days(40)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert result.purged_thread_ids == ["t"]
+    assert "interrupt" in result.kept["t"]
+    assert backend.holds("OLDWORD") == []
+    end = graph.invoke(Command(resume="yes"), CONFIG)["messages"]
+    assert [m.content for m in end] == ["PAUSED two", "looking at PAUSED two", "yes PAUSED two"]
+    purge_messages(graph.checkpointer, MONTH)
+    assert _messages(graph) == []
+    assert backend.holds("PAUSED") == []
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_a_save_trims_the_snapshots_it_stores(backend, clock, frequency):
+    """Between snapshots a saver never sees the value; with one, the old exchange is gone."""
+    graph = _graph(_retained(backend.saver, clock, days=30), frequency)
+    graph.invoke({"messages": [("user", "OLDWORD one")]}, CONFIG)
+    clock.pass_days(40)
+    for n in range(3):
+        graph.invoke({"messages": [("user", f"NEWWORD {n}")]}, CONFIG)
+
+    texts = [m.content for m in _messages(graph)]
+
+    assert all("OLDWORD" not in text for text in texts) == (frequency < 1000)
+    assert [text for text in texts if text.startswith("NEWWORD")] == [
+        "NEWWORD 0",
+        "NEWWORD 1",
+        "NEWWORD 2",
+    ]
+    purge_messages(graph.checkpointer, MONTH)
+    assert backend.holds("OLDWORD") == []
+    assert [m.content for m in _messages(graph)] == [t for t in texts if "OLDWORD" not in t]
+
+
+def _shouting(state: list[Any], writes: list[Any]) -> list[Any]:
+    """A reducer that makes other messages of what is written."""
+    return state + [
+        HumanMessage(f"{message.content}!", id=f"{message.id}!")
+        for write in writes
+        for message in write
+    ]
+
+
+@pytest.mark.parametrize("frequency", [2])
+def test_a_reducer_of_another_kind_is_reported_and_left_alone(backend, clock, frequency):
+    """What writing does to the channel is not understood: not trimmed, and not silently."""
+    graph = _graph(_retained(backend.saver, clock), frequency, _shouting)
+    for n in range(3):
+        values = {"messages": [HumanMessage(f"OLDWORD {n}", id=str(n))]}
+        graph.update_state(CONFIG, values, as_node="tool")
+    before, rows = _messages(graph), backend.rows()
+    clock.pass_days(40)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert result.purged_thread_ids == []
+    assert "messages" in result.untrimmed["t"]
+    assert _messages(graph) == before
+    assert backend.rows() == rows
+
+
+@pytest.mark.parametrize("frequency", [1, 1000])
+def test_a_message_that_belongs_to_an_old_and_a_young_exchange_stays_in_both(
+    backend, clock, frequency
+):
+    """Removing a question moves its answer to the one before; the writes are shared."""
+    graph = _graph(_retained(backend.saver, clock), frequency)
+    graph.invoke({"messages": [HumanMessage("first", id="1")]}, CONFIG)
+    clock.pass_days(40)
+    graph.invoke({"messages": [HumanMessage("second", id="2")]}, CONFIG)
+    graph.update_state(CONFIG, {"messages": [RemoveMessage(id="2")]}, as_node="tool")
+    before = _history(graph)
+    assert len(_messages(graph)) == 5
+
+    purge_messages(graph.checkpointer, MONTH)
+
+    assert _history(graph) == before  # nothing of it can go without the other
+    clock.pass_days(40)
+    purge_messages(graph.checkpointer, MONTH)
+    assert _messages(graph) == []
+    assert [backend.holds(word) for word in ("first", "second")] == [[], []]
