@@ -477,9 +477,11 @@ class TestPostgres:
         backend.sql("CREATE SCHEMA empty")
         try:
             dsn = psycopg.conninfo.make_conninfo(backend.where, options="-csearch_path=empty")
-            with PostgresSaver.from_conn_string(dsn) as saver:
-                with pytest.raises(StorageUnavailableError, match=r"setup\(\) of the saver"):
-                    sweeper_of(saver).setup()
+            with (
+                PostgresSaver.from_conn_string(dsn) as saver,
+                pytest.raises(StorageUnavailableError, match=r"setup\(\) of the saver"),
+            ):
+                sweeper_of(saver).setup()
         finally:
             backend.sql("DROP SCHEMA empty")
 
