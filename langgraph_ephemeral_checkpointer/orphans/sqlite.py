@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
+from langgraph_ephemeral_checkpointer.birth import SQLITE_NAMESPACE
 from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at, is_uuid6
 from langgraph_ephemeral_checkpointer.orphans import PENDING_SENDS, Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
@@ -22,11 +23,13 @@ _GROUPS = """
 """
 _AFTER = "WHERE (thread_id, checkpoint_ns, checkpoint_id) > (?, ?, ?)"
 
-# Each group is one look-up by key in the checkpoints.
+# Each group is one look-up by key in the checkpoints. The note of a thread's birth, which a
+# prune leaves among the writes, belongs to a root checkpoint.
 _PARENTLESS = f"""
     NOT EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
-        AND c.checkpoint_ns = w.checkpoint_ns AND c.checkpoint_id = w.checkpoint_id)
+        AND c.checkpoint_ns = CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
+        AND c.checkpoint_id = w.checkpoint_id)
     AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))

@@ -24,7 +24,6 @@ class UndoMethods:
     """
 
     _strategy: Strategy
-    _grace_seconds: float | None
     _read_clock: Callable[[], float]
 
     def setup(self) -> None:
@@ -79,7 +78,7 @@ class UndoMethods:
         return await self._ado(self._one(lambda undo: undo.entries()))
 
     def restore(self, thread_id: object, *, generation: int | None = None) -> TrashedThread:
-        """Put a thread back, row by row as it was; sweeps leave it alone for one grace period.
+        """Put a thread back, row by row as it was; sweeps leave it alone for its grace period.
 
         Args:
             thread_id: Its id.
@@ -136,11 +135,7 @@ class UndoMethods:
 
     def _restore(self, thread_id: str, generation: int | None) -> Plan[Work, TrashedThread]:
         now = self._read_clock()
-        # A sweeper without grace still gives the thread an age in the notes, which is over at once.
-        keep_until = now + (self._grace_seconds or 0.0)
-        return (
-            yield from self._one(lambda undo: undo.restore(thread_id, generation, now, keep_until))
-        )
+        return (yield from self._one(lambda undo: undo.restore(thread_id, generation, now)))
 
     def _empty(self) -> Plan[Work, int]:
         return (yield from purge(self._strategy, self._undo(), None))

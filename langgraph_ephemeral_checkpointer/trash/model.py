@@ -43,6 +43,11 @@ class TrashedThread:
     keep_until: float
     generation: int
 
+    @property
+    def grace_seconds(self) -> float:
+        """The grace period that it was given."""
+        return self.keep_until - self.deleted_at
+
 
 @dataclass(frozen=True, slots=True)
 class Discard:
@@ -109,10 +114,10 @@ class Undo(ABC):
         """List the trash, of one thread or of all, oldest first."""
 
     @abstractmethod
-    def restore(
-        self, thread_id: str, generation: int | None, now: float, keep_until: float
-    ) -> SqlPlan[TrashedThread]:
+    def restore(self, thread_id: str, generation: int | None, now: float) -> SqlPlan[TrashedThread]:
         """Move one generation of a thread, the newest where None, back to the saver's tables.
+
+        Sweeps then leave it alone for the grace period that it had.
 
         Raises:
             NotInTrashError: The trash has no such entry.

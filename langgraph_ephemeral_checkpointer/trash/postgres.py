@@ -81,9 +81,7 @@ class PostgresUndo(Undo):
         layout = yield from _ready()
         return (yield from self._entries(layout, thread_id))
 
-    def restore(
-        self, thread_id: str, generation: int | None, now: float, keep_until: float
-    ) -> SqlPlan[TrashedThread]:
+    def restore(self, thread_id: str, generation: int | None, now: float) -> SqlPlan[TrashedThread]:
         """Wait for saves of the thread, then move its rows back."""
         yield Statement(_RESTORE_WAIT)
         layout = yield from _ready()
@@ -104,7 +102,7 @@ class PostgresUndo(Undo):
             layout.fill(
                 "UPDATE {restored} SET restored_at = %s, keep_until = %s WHERE thread_id = %s"
             ),
-            (now, keep_until, thread_id),
+            (now, now + entry.grace_seconds, thread_id),
             fetch=False,
         )
         return entry
@@ -246,7 +244,7 @@ def _ready() -> SqlPlan[Layout]:
     if layout.missing is not None:
         raise NotSetUpError(
             f"the trash of the checkpoint tables in schema {layout.schema!r} is not set up "
-            f"({layout.missing}); call sweeper.setup() once, as the owner of those tables. "
+            f"({layout.missing}); call sweeper.setup() once (on the command line: setup), as the owner of those tables. "
             "Nothing was deleted"
         )
     return layout

@@ -100,9 +100,7 @@ class SqliteUndo(Undo):
         yield from _ready()
         return (yield from self._entries(thread_id))
 
-    def restore(
-        self, thread_id: str, generation: int | None, now: float, keep_until: float
-    ) -> SqlPlan[TrashedThread]:
+    def restore(self, thread_id: str, generation: int | None, now: float) -> SqlPlan[TrashedThread]:
         """Move the rows back."""
         columns = yield from _ready()
         entry = choose((yield from self._entries(thread_id)), thread_id, generation)
@@ -120,7 +118,7 @@ class SqliteUndo(Undo):
             yield Statement(statement, {"thread_id": thread_id}, fetch=False)
         yield Statement(
             "UPDATE lgec_restored SET restored_at = ?, keep_until = ? WHERE thread_id = ?",
-            (now, keep_until, thread_id),
+            (now, now + entry.grace_seconds, thread_id),
             fetch=False,
         )
         return entry
@@ -283,7 +281,7 @@ def _ready() -> SqlPlan[Columns]:
         raise NotSetUpError(
             "the trash of the SQLite checkpoint tables is not set up, or was made for another "
             f"version of the tables or of this package ({', '.join(missing)}); call "
-            "sweeper.setup() once. Nothing was deleted"
+            "sweeper.setup() once (on the command line: setup). Nothing was deleted"
         )
     return columns
 

@@ -121,6 +121,19 @@ async def test_the_asynchronous_savers_have_the_same_search(backend):
         assert (await sweeper.asweep()).orphan_count == 0
 
 
+def test_what_a_prune_notes_about_a_thread_is_no_orphan(backend):
+    with backend.open() as saver:
+        graph = plain_graph(saver)
+        for _ in range(3):
+            graph.invoke({"turns": []}, config("t"))
+        pruner = TTLSweeper(saver, TTLPolicy(max_checkpoints_per_thread=1))
+        assert pruner.sweep().pruned_checkpoint_count > 0
+        pruned = backend.rows()
+        assert sweeper_of(saver, later=10**8).delete_orphans() == 0
+        assert backend.rows() == pruned
+        assert graph.invoke({"turns": []}, config("t"))["count"] == 4
+
+
 class TestBlobs:
     @pytest.fixture
     def backend(self, trash_dsn):
