@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
+    NotInTrashError,
+    NotSetUpError,
     RetentionError,
     StorageError,
     StorageUnavailableError,
+    ThreadLivesAgainError,
+    TrashNotEmptyError,
     UnsupportedCheckpointerError,
 )
+from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.status import (
@@ -18,6 +23,7 @@ from langgraph_ephemeral_checkpointer.status import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
+from langgraph_ephemeral_checkpointer.trash import TrashedThread
 from langgraph_ephemeral_checkpointer.types import (
     OnAfterDelete,
     OnBeforeDelete,
@@ -28,9 +34,12 @@ from langgraph_ephemeral_checkpointer.types import (
 __all__ = [
     "ColourError",
     "KeepReason",
+    "NotInTrashError",
+    "NotSetUpError",
     "OnAfterDelete",
     "OnBeforeDelete",
     "OnSweepComplete",
+    "Orphan",
     "PolicyOverride",
     "PolicyResolver",
     "RetentionError",
@@ -39,7 +48,10 @@ __all__ = [
     "SweepResult",
     "TTLPolicy",
     "TTLSweeper",
+    "ThreadLivesAgainError",
     "ThreadStatus",
+    "TrashNotEmptyError",
+    "TrashedThread",
     "UnsupportedCheckpointerError",
     "athread_statuses",
     "register_strategy",

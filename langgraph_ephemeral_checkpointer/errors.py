@@ -29,3 +29,19 @@ class ColourError(RetentionError):
 
 class ThreadMovedError(StorageError):
     """A thread got new checkpoints while it was being deleted; the delete was rolled back."""
+
+
+class NotSetUpError(StorageUnavailableError):
+    """grace_seconds needs the trash, which is not set up here; call sweeper.setup() once."""
+
+
+class NotInTrashError(RetentionError):
+    """The thread is not in the trash; trash() lists what is there."""
+
+
+class ThreadLivesAgainError(RetentionError):
+    """The thread id is in use again, so nothing was restored; the trash keeps the old thread."""
+
+
+class TrashNotEmptyError(RetentionError):
+    """The trash still holds threads; restore or empty them first, or force the removal."""

@@ -23,6 +23,10 @@ class KeepReason(enum.StrEnum):
     """It got a new checkpoint, or a question for a human, after it was found."""
     BUSY = "busy"
     """Another session holds a lock on it, for instance another sweeper."""
+    RESTORED = "restored"
+    """It came back out of the trash less than one grace period ago."""
+    UNFINISHED = "unfinished"
+    """Only subgraphs of it are stored: the run that saves its root may still be going on."""
     GONE = "gone"
     """Somebody else deleted it after it was found."""
     FAILED = "failed"
@@ -37,7 +41,8 @@ class SweepResult:
     ``kept`` and ``deferred_count``.
 
     Attributes:
-        deleted_thread_ids: Threads deleted by this sweep and no other.
+        deleted_thread_ids: Threads deleted by this sweep and no other; with a grace period,
+            moved to the trash.
         pruned_checkpoint_count: Checkpoint rows removed from threads that live on.
         active_thread_count: Threads still alive after this sweep.
         sweep_duration_seconds: Wall-clock seconds.
@@ -48,6 +53,8 @@ class SweepResult:
             the storage went away.
         errors: Messages by thread id. The key ``""`` stands for the sweep as a whole.
         reasons: The rule by which each of ``deleted_thread_ids`` goes.
+        emptied_trash_count: Threads that left the trash for good, their grace being over.
+        orphan_count: Rows removed that belonged to no checkpoint any more.
     """
 
     deleted_thread_ids: list[str] = field(default_factory=list)
@@ -60,3 +67,5 @@ class SweepResult:
     deferred_count: int = 0
     errors: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    emptied_trash_count: int = 0
+    orphan_count: int = 0

@@ -29,6 +29,7 @@ from langgraph_ephemeral_checkpointer.expiry import (
     still_expired,
     wanted_by,
 )
+from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
@@ -40,6 +41,8 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Recheck,
     Strategy,
 )
+from langgraph_ephemeral_checkpointer.trash.model import Discard
+from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
 from langgraph_ephemeral_checkpointer.types import (
     OnAfterDelete,
     OnBeforeDelete,
@@ -69,6 +72,8 @@ class SweepSettings:
     on_after_delete: OnAfterDelete | None
     batch_size: int
     max_deletes_per_sweep: int | None
+    grace_seconds: float | None = None
+    orphan_age_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -93,15 +98,35 @@ class Sweep:
         settings: What to do.
         now: The time by which everything is judged, in seconds since the epoch.
         dry_run: Write nothing, take no lock, call no ``on_before_delete``.
+        orphans: How far the search for orphans has come, over all sweeps; None: no search.
+        no_trash: Erase on the spot, and what the trash has of the same threads.
     """
 
     def __init__(
-        self, strategy: Strategy, settings: SweepSettings, *, now: float, dry_run: bool
+        self,
+        strategy: Strategy,
+        settings: SweepSettings,
+        *,
+        now: float,
+        dry_run: bool,
+        no_trash: bool = False,
+        orphans: OrphanRound | None = None,
     ) -> None:
         self._strategy = strategy
         self._settings = settings
         self._now = now
         self._dry_run = dry_run
+        self._trash = SweepTrash(
+            strategy,
+            now=now,
+            grace_seconds=None if no_trash else settings.grace_seconds,
+            orphan_age_seconds=settings.orphan_age_seconds,
+            erase=no_trash,
+        )
+        self._orphans = orphans
+        self._batch_size = settings.batch_size
+        if self._trash.wanted and strategy.discard_limit is not None:
+            self._batch_size = min(self._batch_size, strategy.discard_limit)
         self._result = SweepResult(dry_run=dry_run)
         self._seen = 0
         self._gone = 0
@@ -154,11 +179,27 @@ class Sweep:
                     logger.exception("the sweep lock could not be released; its session is over")
 
     def _find_and_delete(self) -> Steps[None]:
+        yield from self._trash.open(dry_run=self._dry_run)
         limit = self._settings.max_deletes_per_sweep
         if limit is None:
             yield from self._as_found()
         else:
             yield from self._oldest_first(limit)
+        if not self._dry_run:
+            self._result.emptied_trash_count = yield from self._trash.empty()
+        yield from self._tidy()
+
+    def _tidy(self) -> Steps[None]:
+        """Remove rows that no checkpoint leads to, in a bounded part of the tables."""
+        age, orphans = self._settings.orphan_age_seconds, self._orphans
+        if orphans is None or age is None or not self._strategy.can_find_orphans:
+            return
+        try:
+            self._result.orphan_count = yield from orphans.advance(
+                self._strategy, self._now - age, self._now, dry_run=self._dry_run
+            )
+        except StorageUnavailableError as error:
+            self._result.errors[""] = _describe(error)
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
@@ -166,7 +207,7 @@ class Sweep:
         def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
             candidates, prunable = yield from self._judge(threads)
             self._matched += len(candidates)
-            for batch in _batches(candidates, self._settings.batch_size):
+            for batch in _batches(candidates, self._batch_size):
                 yield from self._delete(batch)
             yield from self._prune(prunable)
 
@@ -180,13 +221,13 @@ class Sweep:
         another round walks the storage again. A resolver is asked once a thread, so with
         one all candidates are remembered.
         """
-        room = None if self._settings.policy_resolver else limit + self._settings.batch_size
+        room = None if self._settings.policy_resolver else limit + self._batch_size
         prune = True
         while True:
             found = yield from self._oldest(room, prune)
             rest = iter(found)
             while (missing := limit - len(self._result.deleted_thread_ids)) > 0:
-                batch = list(islice(rest, min(missing, self._settings.batch_size)))
+                batch = list(islice(rest, min(missing, self._batch_size)))
                 if not batch:
                     break
                 yield from self._delete(batch)
@@ -290,7 +331,11 @@ class Sweep:
 
     def _delete(self, batch: Sequence[_Candidate]) -> Steps[None]:
         approved = {}
+        restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
+            if candidate.thread_id in restored:
+                self._keep(candidate.thread_id, Outcome(KeepReason.RESTORED))
+                continue
             if (yield from self._is_approved(candidate)):
                 approved[candidate.thread_id] = candidate
         if not approved:
@@ -300,7 +345,10 @@ class Sweep:
                 self._note_deleted(candidate)
             return
         try:
-            outcomes = yield from self._delete_apart(list(approved), self._recheck(approved))
+            discard = self._trash.discard({one.thread_id: one.reason for one in approved.values()})
+            outcomes = yield from self._delete_apart(
+                list(approved), self._recheck(approved), discard
+            )
         except StorageUnavailableError as error:
             self._result.errors[""] = _describe(error)
             for thread_id in approved:
@@ -367,11 +415,15 @@ class Sweep:
         return recheck
 
     def _delete_apart(
-        self, thread_ids: Sequence[str], recheck: Recheck | None
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
     ) -> Steps[dict[str, Outcome]]:
         """Delete a batch, or where that fails each thread alone, so that one stops no other."""
         try:
-            return dict((yield Work(partial(self._strategy.delete_threads, thread_ids, recheck))))
+            if discard is None:
+                call = partial(self._strategy.delete_threads, thread_ids, recheck)
+            else:
+                call = partial(self._strategy.discard_threads, thread_ids, recheck, discard)
+            return dict((yield Work(call)))
         except StorageUnavailableError:
             raise
         except ThreadMovedError:
@@ -383,7 +435,7 @@ class Sweep:
                 return {thread_ids[0]: Outcome(KeepReason.FAILED, _describe(error))}
         outcomes: dict[str, Outcome] = {}
         for thread_id in thread_ids:
-            outcomes.update((yield from self._delete_apart([thread_id], recheck)))
+            outcomes.update((yield from self._delete_apart([thread_id], recheck, discard)))
         return outcomes
 
     def _prune(self, prunable: dict[int, list[str]]) -> Steps[None]:
@@ -393,7 +445,7 @@ class Sweep:
                 self._result.errors.setdefault(thread_ids[0], _CANNOT_PRUNE)
                 logger.warning("%s: %s", type(self._strategy).__name__, _CANNOT_PRUNE)
                 continue
-            for batch in _batches(thread_ids, self._settings.batch_size):
+            for batch in _batches(thread_ids, self._batch_size):
                 for thread_id, outcome in (yield from self._prune_apart(batch, keep)).items():
                     self._result.pruned_checkpoint_count += outcome.removed_checkpoints
                     if outcome.left_whole is not None:

@@ -16,13 +16,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanMethods, OrphanRound
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 from langgraph_ephemeral_checkpointer.sweep_plan import Sweep, SweepSettings
+from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
 from langgraph_ephemeral_checkpointer.turns import Turns
 from langgraph_ephemeral_checkpointer.types import (
     OnAfterDelete,
@@ -33,10 +35,12 @@ from langgraph_ephemeral_checkpointer.types import (
 
 logger = logging.getLogger(__name__)
 
+DAY = 86_400
+
 _under_way: ContextVar[frozenset[int]] = ContextVar("_under_way", default=frozenset())
 
 
-class TTLSweeper:
+class TTLSweeper(UndoMethods, OrphanMethods):
     """Delete expired threads of a checkpointer, and trim the others.
 
     Args:
@@ -55,6 +59,11 @@ class TTLSweeper:
         on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
         batch_size: Threads per delete transaction.
         max_deletes_per_sweep: Stop after this many deletes, longest overdue first.
+        grace_seconds: Keep what is deleted in a trash for so long. A run that was under way
+            when its thread was deleted brings the thread back as soon as it saves, and
+            :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
+        orphan_age_seconds: Remove writes and values that belong to no checkpoint, left by
+            runs whose thread was deleted, once they are older; None leaves them.
         strategy: How the storage is worked on, instead of the one for the saver's type.
         clock: The time in seconds since the epoch.
 
@@ -80,6 +89,8 @@ class TTLSweeper:
         on_after_delete: OnAfterDelete | None = None,
         batch_size: int = 500,
         max_deletes_per_sweep: int | None = None,
+        grace_seconds: float | timedelta | None = None,
+        orphan_age_seconds: float | timedelta | None = DAY,
         strategy: Strategy | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -108,6 +119,18 @@ class TTLSweeper:
                 f"max_checkpoints_per_thread is not supported for {type(checkpointer).__name__} "
                 f"({type(self._strategy).__name__} cannot prune); leave the rule out"
             )
+        if grace_seconds is not None:
+            grace_seconds = positive_seconds("grace_seconds", grace_seconds)
+            if self._strategy.undo is None:
+                raise ValueError(
+                    f"grace_seconds is not supported for {type(checkpointer).__name__} "
+                    f"({type(self._strategy).__name__} has no trash); leave it out"
+                )
+        if orphan_age_seconds is not None:
+            orphan_age_seconds = positive_seconds("orphan_age_seconds", orphan_age_seconds)
+        self._grace_seconds = grace_seconds
+        self._orphan_age_seconds = orphan_age_seconds
+        self._orphan_round = OrphanRound()
         self._clock = clock
         self._callbacks = callbacks
         self._settings = SweepSettings(
@@ -120,6 +143,8 @@ class TTLSweeper:
             on_after_delete=on_after_delete,
             batch_size=batch_size,
             max_deletes_per_sweep=max_deletes_per_sweep,
+            grace_seconds=grace_seconds,
+            orphan_age_seconds=orphan_age_seconds,
         )
         if enable_coordination and not self._strategy.can_coordinate:
             logger.warning(
@@ -138,13 +163,16 @@ class TTLSweeper:
         """How the storage is worked on."""
         return self._strategy
 
-    def sweep(self, *, dry_run: bool = False) -> SweepResult:
+    def sweep(self, *, dry_run: bool = False, no_trash: bool = False) -> SweepResult:
         """Sweep once, on the calling thread; a sweep in progress is waited for.
 
         Args:
             dry_run: Write nothing and report what a live sweep would do.
+            no_trash: Erase on the spot, in spite of ``grace_seconds``, and with each thread
+                what the trash has of it already.
 
         Raises:
+            NotSetUpError: ``grace_seconds`` was given and :meth:`setup` was never called.
             ColourError: The saver or a callback is asynchronous.
             StorageError: The threads could not be read.
         """
@@ -159,9 +187,9 @@ class TTLSweeper:
                     f"{name} is asynchronous: use 'await sweeper.asweep()' instead of sweep()"
                 )
         with self._mine(), self._turns.wait():
-            return drive(self._plan(dry_run).run(), SyncSteps(self._strategy).perform)
+            return drive(self._plan(dry_run, no_trash).run(), SyncSteps(self._strategy).perform)
 
-    async def asweep(self, *, dry_run: bool = False) -> SweepResult:
+    async def asweep(self, *, dry_run: bool = False, no_trash: bool = False) -> SweepResult:
         """Sweep once, without blocking the event loop; otherwise as :meth:`sweep`.
 
         Cancelled, it finishes the batch in progress and stops.
@@ -174,7 +202,7 @@ class TTLSweeper:
         with self._mine():
             async with self._turns.await_turn():
                 steps = AsyncSteps(self._strategy)
-                result = await adrive(self._plan(dry_run).run(), steps.perform)
+                result = await adrive(self._plan(dry_run, no_trash).run(), steps.perform)
                 steps.raise_if_cancelled()
                 return result
 
@@ -215,11 +243,21 @@ class TTLSweeper:
                 "sweep it in the loop it was made in"
             )
 
-    def _plan(self, dry_run: bool) -> Sweep:
+    def _plan(self, dry_run: bool, no_trash: bool) -> Sweep:
+        return Sweep(
+            self._strategy,
+            self._settings,
+            now=self._read_clock(),
+            dry_run=dry_run,
+            no_trash=no_trash,
+            orphans=self._orphan_round,
+        )
+
+    def _read_clock(self) -> float:
         now = self._clock()
         if not isinstance(now, int | float) or not math.isfinite(now):
             raise ValueError(f"clock must return seconds since the epoch, not {now!r}")
-        return Sweep(self._strategy, self._settings, now=now, dry_run=dry_run)
+        return float(now)
 
     @contextmanager
     def _mine(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from clypi import Command, arg
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import open_saver
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, PROGRAM, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import (
     Counts,
@@ -19,32 +20,9 @@ from langgraph_ephemeral_checkpointer.cli.output import (
     sweep_lines,
 )
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.cli.undo import Orphans, Restore, Setup, Trash
 from langgraph_ephemeral_checkpointer.status import thread_statuses
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
-
-PROGRAM = "langgraph-ephemeral-checkpointer"
-DONE, FAILED = 0, 1
-
-
-class Executable(Command):
-    """A command that does something.
-
-    ``execute`` takes the place of clypi's ``run``: under an event loop Ctrl-C would only be
-    noticed when a synchronous sweep is over.
-    """
-
-    @classmethod
-    def parents(cls) -> list[str]:
-        """Name what comes before the command on the line."""
-        return [PROGRAM]
-
-    def __repr__(self) -> str:
-        """Show nothing of what the user typed; clypi's shows every field."""
-        return f"<{type(self).__name__}>"
-
-    def execute(self, console: Console) -> int:
-        """Do it, and give the exit status."""
-        raise NotImplementedError
 
 
 class Status(Executable):
@@ -110,6 +88,16 @@ class Sweep(Executable):
         help="Do nothing while another instance sweeps the same tables with this option "
         "(Postgres only).",
     )
+    grace: float | None = arg(
+        None,
+        parser=options.duration,
+        help="Keep what is deleted in the trash for this long; needs 'setup' once.",
+    )
+    no_trash: bool = arg(
+        False,
+        help="Erase on the spot, with what the trash has of the same threads, whatever --grace "
+        "says.",
+    )
     json: bool = arg(False, help="Write the result as one JSON object, for machines.")
     debug: bool = options.DEBUG
 
@@ -131,12 +119,13 @@ class Sweep(Executable):
                     on_after_delete=note,
                     batch_size=self.batch_size,
                     max_deletes_per_sweep=self.limit,
+                    grace_seconds=self.grace,
                 )
             except ValueError as error:  # a rule that this backend cannot follow
                 raise UsageError(str(error)) from error
             try:
                 with console.progress(lambda: f"sweeping, {deleted} threads deleted"):
-                    result = sweeper.sweep(dry_run=self.dry_run)
+                    result = sweeper.sweep(dry_run=self.dry_run, no_trash=self.no_trash)
             except KeyboardInterrupt:
                 console.message(f"{deleted} threads were deleted; the batch in progress was undone")
                 raise
@@ -164,7 +153,7 @@ class Sweep(Executable):
 class Program(Command):
     """Retention for LangGraph checkpointers: show expired threads, and delete them."""
 
-    subcommand: Status | Sweep
+    subcommand: Status | Sweep | Setup | Trash | Restore | Orphans
 
     @classmethod
     def prog(cls) -> str:

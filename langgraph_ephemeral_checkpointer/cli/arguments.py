@@ -7,7 +7,9 @@ it drops what follows ``--``; it takes the value ``help`` for a call for help an
 status 0; of a repeated option it keeps the last; and the environment can replace all words
 (``_CLYPI_CURRENT_ARGS``). The grammar here is small and has no such corners::
 
-    COMMAND (--flag | --option VALUE | --option=VALUE)*
+    COMMAND (--flag | --option VALUE | --option=VALUE | OPERAND)*
+
+One word of a command that has an operand may stand without its option.
 """
 
 from __future__ import annotations
@@ -87,11 +89,16 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
     command = chosen.command
     options = {option.display_name: option for option in command.options().values()}
     given: dict[str, Any] = {}
+    # A word that begins with "-" is never an operand: it would have been an option.
+    bare = getattr(command, "operand", None)
+    operand = None if bare is None else command.options()[bare].display_name
     words = iter(chosen.words)
     for word in words:
         if word in HELP:
             return HelpWanted(command)
         name, equals, value = word.partition("=")
+        if operand is not None and not word.startswith("-"):
+            name, equals, value = operand, "=", word
         if name not in options:
             raise UsageError(_unknown(word, options))
         option = options[name]

@@ -20,6 +20,9 @@ _METAVARS = {
     "interrupted_ttl": "DURATION",
     "max_checkpoints": "N",
     "limit": "N",
+    "grace": "DURATION",
+    "older_than": "DURATION",
+    "generation": "N",
     "batch_size": "N",
 }
 

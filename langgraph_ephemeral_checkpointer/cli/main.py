@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from langgraph_ephemeral_checkpointer.cli.app import Executable, Program
+from langgraph_ephemeral_checkpointer.cli.app import Program
 from langgraph_ephemeral_checkpointer.cli.arguments import (
     Chosen,
     HelpWanted,
@@ -16,6 +16,7 @@ from langgraph_ephemeral_checkpointer.cli.arguments import (
     read,
 )
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.helptext import help_of
 from langgraph_ephemeral_checkpointer.errors import RetentionError

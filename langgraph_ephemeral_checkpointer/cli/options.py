@@ -91,6 +91,7 @@ INTERRUPTED_TTL: float | None = arg(
     "kept by the idle rule.",
 )
 JSON: bool = arg(False, help="Write JSON, for machines.")
+YES: bool = arg(False, help="Do not ask; needed where nobody can be asked.")
 DEBUG: bool = arg(False, help="Show tracebacks and everything that is logged.")
 
 

@@ -95,7 +95,7 @@ class Counts:
     def text(self) -> str:
         """Give the counts as a line."""
         return (
-            f"{_number(self.threads, 'thread')}: {self.expired} expired, "
+            f"{number(self.threads, 'thread')}: {self.expired} expired, "
             f"{self.interrupted} interrupted, {self.unknown} of unknown age"
         )
 
@@ -123,12 +123,12 @@ def sweep_lines(result: SweepResult, console: Console) -> Iterator[str]:
             yield _sweep_row(console, "left whole", "yellow", "-", thread_id, error)
     yield (
         f"{'would delete' if result.dry_run else 'deleted'} "
-        f"{_number(len(result.deleted_thread_ids), 'thread')}, "
+        f"{number(len(result.deleted_thread_ids), 'thread')}, "
         f"{'would keep' if result.dry_run else 'kept'} {len(result.kept)} that a rule matched, "
         f"{result.deferred_count} left for the next sweep; "
         f"{'would prune' if result.dry_run else 'pruned'} "
-        f"{_number(result.pruned_checkpoint_count, 'checkpoint')}; "
-        f"{_number(result.active_thread_count, 'thread')} alive; "
+        f"{number(result.pruned_checkpoint_count, 'checkpoint')}; "
+        f"{number(result.active_thread_count, 'thread')} alive; "
         f"{result.sweep_duration_seconds:.2f} s"
     )
 
@@ -145,5 +145,6 @@ def _sweep_row(
     )
 
 
-def _number(count: int, noun: str) -> str:
+def number(count: int, noun: str) -> str:
+    """Give a count with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

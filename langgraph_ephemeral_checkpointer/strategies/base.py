@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.trash.model import Discard, Undo
 
 T = TypeVar("T")
 Maybe: TypeAlias = T | Awaitable[T] | Plan[Any, T]
@@ -75,6 +77,13 @@ class Strategy(ABC):
     can_coordinate: bool = False
     """Whether :meth:`lock` and :meth:`unlock` keep other sweepers out."""
 
+    can_find_orphans: bool = False
+    """Whether :meth:`find_orphans` and :meth:`delete_orphans` work."""
+    undo: Undo | None = None
+    """The plans of a trash, where the storage can have one; :meth:`transact` runs them."""
+    discard_limit: int | None = None
+    """How many threads :meth:`discard_threads` takes at most in one transaction."""
+
     def __init__(self, checkpointer: Any) -> None:
         self.checkpointer = checkpointer
 
@@ -120,6 +129,44 @@ class Strategy(ABC):
                 without transactions reports a failing thread in its outcome instead.
             ThreadMovedError: A thread changed while it was being deleted.
         """
+
+    def discard_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Take threads away as :meth:`delete_threads` does, by way of the trash.
+
+        Args:
+            thread_ids: Compared exactly.
+            recheck: As for :meth:`delete_threads`.
+            discard: Whether they go into the trash or are erased there too.
+
+        Raises:
+            NotSetUpError: There is no trash; nothing was deleted.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no trash")
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
+        """Look for rows that no checkpoint leads to; see :mod:`..orphans` for what counts.
+
+        Args:
+            before: Rows of this moment and later are young, in seconds since the epoch.
+            now: The time of the look.
+            after: None at first, then :attr:`OrphanPage.next` of the page before.
+            limit: About how many keys to look at.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot look for orphans")
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
+        """Delete what is still an orphan of these, and count the rows."""
+        raise NotImplementedError(f"{type(self).__name__} cannot look for orphans")
+
+    def set_up(self) -> Maybe[None]:
+        """Make the saver's tables, where the saver itself does that without being asked."""
+        return None
+
+    def transact(self, plan: Plan[Any, T]) -> Maybe[T]:
+        """Run a plan of SQL statements in one transaction that writes."""
+        raise NotImplementedError(f"{type(self).__name__} has no transactions")
 
     def prune_threads(
         self, thread_ids: Sequence[str], keep: int, *, dry_run: bool

@@ -13,6 +13,8 @@ from langgraph_ephemeral_checkpointer.birth import (
 )
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans.memory import MemoryOrphans
 from langgraph_ephemeral_checkpointer.pruning.memory import prune_memory
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -34,6 +36,11 @@ class MemoryStrategy(Strategy):
 
     blocks = False
     can_prune = True
+    can_find_orphans = True
+
+    def __init__(self, checkpointer: Any) -> None:
+        super().__init__(checkpointer)
+        self._orphans = MemoryOrphans(checkpointer)
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Page:
         """Read the next page; the cursor holds the ids that the first page found."""
@@ -92,6 +99,14 @@ class MemoryStrategy(Strategy):
             elif keys:
                 outcomes[text] = PruneOutcome(left_whole=f"it is stored under {len(keys)} keys")
         return outcomes
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> OrphanPage:
+        """Look through everything at once."""
+        return OrphanPage(self._orphans.find(before, now))
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> int:
+        """Remove what is still an orphan."""
+        return self._orphans.delete(orphans, before)
 
     def _rest_of(self, keys: Collection[Any]) -> dict[Any, list[tuple[dict[Any, Any], Any]]]:
         """List the writes and blobs of threads.

@@ -8,6 +8,7 @@ as bytes. Encrypted or otherwise serialized checkpoints tell no time.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import ormsgpack
 
@@ -28,6 +29,20 @@ def time_in_checkpoint(type_: str | None, blob: bytes | str | None) -> float | N
     Returns:
         Seconds since the epoch, or None where it cannot be known without the serializer.
     """
+    checkpoint = decoded_checkpoint(type_, blob)
+    return None if checkpoint is None else time_of_ts(checkpoint.get("ts"))
+
+
+def decoded_checkpoint(type_: str | None, blob: bytes | str | None) -> dict[Any, Any] | None:
+    """Read a checkpoint as far as it goes without the application's classes.
+
+    Args:
+        type_: The serializer's type tag.
+        blob: The serialized checkpoint.
+
+    Returns:
+        The checkpoint, its values unusable; None where the serializer is needed.
+    """
     if blob is None:
         return None
     try:
@@ -43,7 +58,7 @@ def time_in_checkpoint(type_: str | None, blob: bytes | str | None) -> float | N
             return None
     except (ValueError, TypeError, RecursionError):  # not theirs, no bytes at all, or too deep
         return None
-    return time_of_ts(checkpoint.get("ts")) if isinstance(checkpoint, dict) else None
+    return checkpoint if isinstance(checkpoint, dict) else None
 
 
 def time_of_checkpoint(checkpoint_id: str, type_: str | None, blob: bytes | None) -> float | None:

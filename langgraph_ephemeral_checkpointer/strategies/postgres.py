@@ -20,6 +20,8 @@ from langgraph_ephemeral_checkpointer.coordination import (
 )
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import postgres as postgres_orphans
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT, prune_postgres
@@ -44,9 +46,12 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     ThreadRow,
     facts_of,
     is_odd,
+    spared,
     times_by_thread,
     waiting_threads,
 )
+from langgraph_ephemeral_checkpointer.trash.model import Discard
+from langgraph_ephemeral_checkpointer.trash.postgres import PostgresBin, PostgresUndo
 
 T = TypeVar("T")
 SqlPlan = Plan[Statement, T]
@@ -208,8 +213,10 @@ def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
     return waiting_threads((yield Statement(_HEAD_WRITES_OF, (list(ids),))))
 
 
-def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Outcome]]:
-    """Delete threads in a READ COMMITTED transaction.
+def _delete(
+    ids: Sequence[str], recheck: Recheck | None, discard: Discard | None = None
+) -> SqlPlan[dict[str, Outcome]]:
+    """Delete threads, or move them to the trash, in a READ COMMITTED transaction.
 
     Each statement sees what was committed before it, so a checkpoint that is saved while
     the transaction runs is noticed: either the delete takes a row that the recheck did
@@ -217,12 +224,18 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     """
     yield Statement(_LOCK_TIMEOUT)
     owned = {row[0] for row in (yield Statement(_OWN, (list(ids),)))}
+    trash = None if discard is None else PostgresBin(discard)
+    if trash is not None:
+        owned &= yield from trash.enter(ids)
     rows = {row[0]: ThreadRow(*row) for row in (yield Statement(_ROWS_OF, (list(ids),)))}
     outcomes = {
         thread_id: Outcome(KeepReason.BUSY if thread_id in rows else KeepReason.GONE)
         for thread_id in ids
         if thread_id not in owned or thread_id not in rows
     }
+    if discard is not None and trash is not None:
+        restored = yield from trash.spare(list(rows))
+        outcomes = {**spared(discard, rows.values(), restored), **outcomes}
     mine = [rows[thread_id] for thread_id in ids if thread_id not in outcomes]
     if recheck is not None and mine:
         odd = yield from _odd_times(mine)
@@ -235,9 +248,7 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     if not doomed:
         return outcomes
-    removed = yield Statement(_DELETE_CHECKPOINTS, (doomed,), fetch=False)
-    for sql in _DELETE_REST:
-        yield Statement(sql, (doomed,), fetch=False)
+    removed = yield from (_erase(doomed) if trash is None else trash.take(doomed))
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
     counted = sum(rows[thread_id].checkpoints for thread_id in doomed)
@@ -246,11 +257,29 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
     return outcomes
 
 
+def _read_committed(plan: SqlPlan[T]) -> SqlPlan[T]:
+    """Run a plan on snapshots that move, whatever the database or the connection defaults to."""
+    yield Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
+    return (yield from plan)
+
+
+def _erase(doomed: list[str]) -> SqlPlan[int]:
+    """Delete every row of some threads, and count the checkpoints."""
+    removed: int = yield Statement(_DELETE_CHECKPOINTS, (doomed,), fetch=False)
+    for sql in _DELETE_REST:
+        yield Statement(sql, (doomed,), fetch=False)
+    return removed
+
+
 class _PostgresBase(Strategy):
     """What both colours do; each runs plans on its own kind of connection."""
 
     can_coordinate = True
     can_prune = True
+    can_find_orphans = True
+    undo = PostgresUndo()
+    # A lock for each thread: a server in its default configuration has room for some 6,000.
+    discard_limit = 500
 
     def __init__(self, checkpointer: Any) -> None:
         super().__init__(checkpointer)
@@ -277,10 +306,35 @@ class _PostgresBase(Strategy):
         self, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one short transaction that waits for no lock for long."""
+        return self._delete(thread_ids, recheck, None)
+
+    def discard_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Take threads away like :meth:`delete_threads`, and keep out the saves of each."""
+        return self._delete(thread_ids, recheck, discard)
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
+        """Look through the next part of the tables."""
+        return self._transact(postgres_orphans.find(before, after, limit))
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
+        """Delete in one transaction what is still an orphan."""
+        return self.transact(postgres_orphans.delete(orphans))
+
+    def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan in one transaction."""
+        return self._transact(_read_committed(plan))
+
+    def _delete(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
+    ) -> Maybe[Mapping[str, Outcome]]:
         return self._transact(
-            self._lock.in_batch(
-                _delete(thread_ids, recheck),
-                lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
+            _read_committed(
+                self._lock.in_batch(
+                    _delete(thread_ids, recheck, discard),
+                    lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
+                )
             )
         )
 

@@ -8,7 +8,7 @@ is time order and the two ids tell both times. The others are looked at row by r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langgraph_ephemeral_checkpointer.birth import time_of_birth
@@ -19,7 +19,10 @@ from langgraph_ephemeral_checkpointer.checkpoint_ids import (
 )
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last
+from langgraph_ephemeral_checkpointer.trash.model import Discard
 
 LIKE_UUID6 = "________-____-6___-____-____________"
 """The form of a UUID version 6, for LIKE: cheap enough to run on every row of a scan. What is
@@ -74,6 +77,25 @@ def facts_of(
     if noted is not None and born_at is not None:
         born_at = min(noted, born_at)
     return ThreadFacts(row.thread_id, newest_at, born_at, row.checkpoints, row.roots, interrupted)
+
+
+def spared(
+    discard: Discard, rows: Iterable[ThreadRow], restored: Collection[str]
+) -> dict[str, Outcome]:
+    """Say which threads must not go into the trash now.
+
+    Args:
+        discard: How this delete discards.
+        rows: The threads as the deleting transaction reads them.
+        restored: Threads that came out of the trash less than a grace period ago.
+    """
+    kept = {}
+    for row in rows:
+        if row.thread_id in restored:
+            kept[row.thread_id] = Outcome(KeepReason.RESTORED)
+        elif discard.unfinished(row.roots, row.last_id):
+            kept[row.thread_id] = Outcome(KeepReason.UNFINISHED)
+    return kept
 
 
 class Cutoffs(NamedTuple):

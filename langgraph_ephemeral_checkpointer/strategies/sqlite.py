@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from langgraph_ephemeral_checkpointer.birth import sqlite_birth_of
 from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import sqlite as sqlite_orphans
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.pruning.sqlite import prune_sqlite
@@ -27,6 +29,7 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     ThreadRow,
     facts_of,
     is_odd,
+    spared,
     times_by_thread,
     waiting_threads,
 )
@@ -36,6 +39,8 @@ from langgraph_ephemeral_checkpointer.strategies.sqlite_access import (
     read,
     write,
 )
+from langgraph_ephemeral_checkpointer.trash.model import Discard
+from langgraph_ephemeral_checkpointer.trash.sqlite import SqliteBin, SqliteUndo
 
 T = TypeVar("T")
 SqlPlan = Plan[Statement, T]
@@ -142,7 +147,12 @@ def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
     return waiting_threads((yield from _select(_HEAD_WRITES_OF, ids)))
 
 
-def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Outcome]]:
+def _delete(
+    ids: Sequence[str], recheck: Recheck | None, discard: Discard | None = None
+) -> SqlPlan[dict[str, Outcome]]:
+    trash = None if discard is None else SqliteBin(discard)
+    if trash is not None:
+        yield from trash.enter()
     rows = {row[0]: ThreadRow(*row) for row in (yield from _select(_ROWS_OF, ids))}
     outcomes = {thread_id: Outcome(KeepReason.GONE) for thread_id in ids}
     if recheck is not None:
@@ -154,8 +164,13 @@ def _delete(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[dict[str, Ou
             outcomes[thread_id] = Outcome(recheck(thread_id, facts))
     else:
         outcomes.update(dict.fromkeys(rows, Outcome()))
+    if discard is not None and trash is not None:
+        restored = yield from trash.spare(list(rows))
+        outcomes.update(spared(discard, rows.values(), restored))
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     removed = dict.fromkeys(_TABLES, 0)
+    if trash is not None:
+        yield from trash.take(doomed)
     for table in _TABLES:
         for statement in _by_ids(_DELETE, doomed, table=table):
             removed[table] += yield Statement(statement.sql, statement.params, fetch=False)
@@ -172,6 +187,8 @@ class _SqliteBase(Strategy):
     """What both colours do; each runs plans on its own kind of connection."""
 
     can_prune = True
+    can_find_orphans = True
+    undo = SqliteUndo()
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
         """Read the next page of threads; the cursor is the last thread id."""
@@ -194,6 +211,24 @@ class _SqliteBase(Strategy):
         plan = prune_sqlite(thread_ids, keep, dry_run=dry_run)
         return self._read(plan) if dry_run else self._write(plan)
 
+    def discard_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Take threads away like :meth:`delete_threads`, by way of the trash."""
+        return self._write(_delete(thread_ids, recheck, discard))
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
+        """Look through the next part of the tables."""
+        return self._read(sqlite_orphans.find(before, after, limit))
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
+        """Delete in one transaction what is still an orphan."""
+        return self._write(sqlite_orphans.delete(orphans))
+
+    def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan in one immediate transaction."""
+        return self._write(plan)
+
     def _read(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError
 
@@ -203,6 +238,11 @@ class _SqliteBase(Strategy):
 
 class SqliteStrategy(_SqliteBase):
     """Sweep a ``SqliteSaver``, on its connection and under its lock."""
+
+    def set_up(self) -> None:
+        """Have the saver make its tables, as it does at first use."""
+        with self.checkpointer.lock:
+            self.checkpointer.setup()
 
     def _read(self, plan: SqlPlan[T]) -> T:
         return read(self.checkpointer, plan)
@@ -216,6 +256,10 @@ class AsyncSqliteStrategy(_SqliteBase):
 
     runs_sync = False
     blocks = False
+
+    async def set_up(self) -> None:
+        """Have the saver make its tables, as it does at first use."""
+        await self.checkpointer.setup()
 
     async def _read(self, plan: SqlPlan[T]) -> T:
         return await aread(self.checkpointer, plan)

@@ -70,6 +70,8 @@ def test_json_is_one_object_with_the_whole_result(call, file):
         "kept": {"waiting": "interrupted", "ageless": "age_unknown"},
         "deferred_count": 0,
         "errors": {},
+        "emptied_trash_count": 0,
+        "orphan_count": 0,
     }
 
 

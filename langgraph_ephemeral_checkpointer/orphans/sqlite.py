@@ -1,0 +1,87 @@
+"""Orphans in the tables of the SQLite savers, whose channel values live in their checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+from langgraph_ephemeral_checkpointer.birth import SQLITE_NAMESPACE
+from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at, is_uuid6
+from langgraph_ephemeral_checkpointer.orphans import PENDING_SENDS, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+
+T = TypeVar("T")
+SqlPlan: TypeAlias = Plan[Statement, T]
+
+_HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'writes'"
+
+_GROUPS = """
+    SELECT thread_id, checkpoint_ns, checkpoint_id, count(*) FROM writes {after}
+    GROUP BY thread_id, checkpoint_ns, checkpoint_id
+    ORDER BY thread_id, checkpoint_ns, checkpoint_id LIMIT ?
+"""
+_AFTER = "WHERE (thread_id, checkpoint_ns, checkpoint_id) > (?, ?, ?)"
+
+# Each group is one look-up by key in the checkpoints. The note of a thread's birth, which a
+# prune leaves among the writes, belongs to a root checkpoint.
+_PARENTLESS = f"""
+    NOT EXISTS (
+        SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
+        AND c.checkpoint_ns = CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
+        AND c.checkpoint_id = w.checkpoint_id)
+    AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
+        SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
+        AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))
+"""
+_THREE = 30
+"""Keys of three values in one statement: within every build's limit."""
+
+
+def find(before: float, after: tuple[str, str, str] | None, limit: int) -> SqlPlan[OrphanPage]:
+    """Look at the writes of the next ``limit`` checkpoints.
+
+    Args:
+        before: Ids of this moment and later are young, in seconds since the epoch.
+        after: None, or the key behind which to begin.
+        limit: Keys to look at.
+    """
+    if (yield Statement(_HAS_TABLES))[0][0] == 0:
+        return OrphanPage(())
+    where, params = (_AFTER, after) if after else ("", ())
+    groups = yield Statement(_GROUPS.format(after=where), (*params, limit))
+    cutoff = first_id_at(before)
+    old = [group[:3] for group in groups if is_uuid6(group[2]) and group[2] < cutoff]
+    found: list[Orphan] = []
+    for keys, marks in _chunks(old):
+        rows = yield Statement(
+            "SELECT w.thread_id, w.checkpoint_ns, w.checkpoint_id, count(*) FROM writes AS w "
+            f"WHERE (w.thread_id, w.checkpoint_ns, w.checkpoint_id) IN (VALUES {marks}) "
+            f"AND {_PARENTLESS} GROUP BY w.thread_id, w.checkpoint_ns, w.checkpoint_id",
+            keys,
+        )
+        found += (
+            Orphan("writes", thread_id, namespace, checkpoint_id, "", count)
+            for thread_id, namespace, checkpoint_id, count in rows
+        )
+    return OrphanPage(found, tuple(groups[-1][:3]) if len(groups) == limit else None)
+
+
+def delete(orphans: Sequence[Orphan]) -> SqlPlan[int]:
+    """Delete what is still an orphan, and count the rows."""
+    removed = 0
+    for keys, marks in _chunks([(o.thread_id, o.checkpoint_ns, o.name) for o in orphans]):
+        removed += yield Statement(
+            "DELETE FROM writes WHERE rowid IN (SELECT w.rowid FROM writes AS w "
+            f"WHERE (w.thread_id, w.checkpoint_ns, w.checkpoint_id) IN (VALUES {marks}) "
+            f"AND {_PARENTLESS})",
+            keys,
+            fetch=False,
+        )
+    return removed
+
+
+def _chunks(keys: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    rest = iter(keys)
+    while chunk := list(islice(rest, _THREE)):
+        yield tuple(value for key in chunk for value in key), ", ".join(["(?, ?, ?)"] * len(chunk))

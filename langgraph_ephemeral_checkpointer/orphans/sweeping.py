@@ -1,0 +1,134 @@
+"""Walking all orphans, a page in a transaction; and the part that they have in a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.orphans import PAGE_LIMIT, SWEEP_LIMIT, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.plan import Plan, adrive, drive
+from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+
+T = TypeVar("T")
+Steps: TypeAlias = Plan[Work, T]
+
+
+def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
+    """Find every orphan."""
+    found: list[Orphan] = []
+    after: Any = None
+    while True:
+        page: OrphanPage = yield _look(strategy, before, now, after, PAGE_LIMIT)
+        found += page.orphans
+        if page.next is None:
+            return found
+        after = page.next
+
+
+def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
+    """Find and delete every orphan, and count the rows."""
+    removed, after = 0, None
+    while True:
+        page: OrphanPage = yield _look(strategy, before, now, after, PAGE_LIMIT)
+        removed += yield from _delete(strategy, page, before)
+        if page.next is None:
+            return removed
+        after = page.next
+
+
+class OrphanRound:
+    """Goes round the tables, a bounded part in each sweep, so that none costs much.
+
+    A small database is looked at whole in every sweep.
+    """
+
+    def __init__(self) -> None:
+        self._after: Any = None
+
+    def advance(
+        self, strategy: Strategy, before: float, now: float, *, dry_run: bool
+    ) -> Steps[int]:
+        """Look at the next part, delete its orphans, and count the rows."""
+        removed, after = 0, self._after
+        # The two kinds of rows are two parts; a round that ends begins again next time.
+        for _ in range(2):
+            page: OrphanPage = yield _look(strategy, before, now, after, SWEEP_LIMIT)
+            if dry_run:
+                removed += sum(orphan.rows for orphan in page.orphans)
+            else:
+                removed += yield from _delete(strategy, page, before)
+            after = page.next
+            if after is None:
+                break
+        if not dry_run:
+            self._after = after
+        return removed
+
+
+def _look(strategy: Strategy, before: float, now: float, after: Any, limit: int) -> Work:
+    return Work(partial(strategy.find_orphans, before, now, after, limit))
+
+
+def _delete(strategy: Strategy, page: OrphanPage, before: float) -> Steps[int]:
+    if not page.orphans:
+        return 0
+    removed: int = yield Work(partial(strategy.delete_orphans, page.orphans, before))
+    return removed
+
+
+class OrphanMethods:
+    """What a sweeper offers of orphans; ``a...`` are the same for ``await``."""
+
+    _strategy: Strategy
+    _orphan_age_seconds: float | None
+    _read_clock: Callable[[], float]
+
+    def orphans(self) -> list[Orphan]:
+        """Find the rows that no checkpoint leads to and that are older than the sweeper's limit.
+
+        Raises:
+            NotImplementedError: This kind of checkpointer cannot be looked through.
+        """
+        return self._do_orphans(walk)
+
+    async def aorphans(self) -> list[Orphan]:
+        """As :meth:`orphans`."""
+        return await self._ado_orphans(walk)
+
+    def delete_orphans(self) -> int:
+        """Delete what :meth:`orphans` finds, each row looked at again as it goes.
+
+        Returns:
+            How many rows went.
+        """
+        return self._do_orphans(remove)
+
+    async def adelete_orphans(self) -> int:
+        """As :meth:`delete_orphans`."""
+        return await self._ado_orphans(remove)
+
+    def _orphan_times(self) -> tuple[float, float]:
+        now = self._read_clock()
+        age = _DAY if self._orphan_age_seconds is None else self._orphan_age_seconds
+        return now - age, now
+
+    def _do_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
+        if not self._strategy.runs_sync:
+            raise ColourError(
+                f"{type(self._strategy.checkpointer).__name__} is asynchronous: use the method of "
+                "the same name with an 'a' in front, and await it"
+            )
+        steps = SyncSteps(self._strategy)
+        return drive(plan(self._strategy, *self._orphan_times()), steps.perform)
+
+    async def _ado_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
+        steps = AsyncSteps(self._strategy)
+        answer = await adrive(plan(self._strategy, *self._orphan_times()), steps.perform)
+        steps.raise_if_cancelled()
+        return answer
+
+
+_DAY = 86_400

@@ -1,0 +1,388 @@
+"""The trash of the Postgres savers as tables, functions and triggers.
+
+Everything is put into the schema of the saver's tables and names it in full, so that it works
+whatever the search path of the session that saves. The trigger functions run with the rights
+of whoever set them up (SECURITY DEFINER): a role that may only save needs no right on the trash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+VERSION = 1
+"""Goes up with every change of the DDL, so that check() notices what an older version made."""
+
+TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+TRIGGERED = ("checkpoints", "checkpoint_writes")
+_TRIGGER = "lgec_undo"
+_KEPT = {
+    "checkpoints": "lgec_trash_checkpoints",
+    "checkpoint_blobs": "lgec_trash_blobs",
+    "checkpoint_writes": "lgec_trash_writes",
+}
+_KEYS = {
+    "checkpoints": ("thread_id", "checkpoint_ns", "checkpoint_id"),
+    "checkpoint_blobs": ("thread_id", "checkpoint_ns", "channel", "version"),
+    "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
+}
+
+FIND_LAYOUT = f"""
+    SELECT wanted.live, n.nspname,
+        ARRAY(SELECT a.attname::text FROM pg_attribute AS a
+              WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attgenerated = '' ORDER BY a.attnum),
+        ARRAY(SELECT a.attname::text FROM pg_attribute AS a
+              WHERE a.attrelid = to_regclass(quote_ident(n.nspname) || '.' || wanted.kept)
+                AND a.attnum > 0 AND NOT a.attisdropped),
+        EXISTS (SELECT 1 FROM pg_trigger AS t
+                WHERE t.tgrelid = live.oid AND t.tgname = '{_TRIGGER}'
+                  AND t.tgenabled IN ('O', 'A')),
+        (SELECT obj_description(p.oid, 'pg_proc') FROM pg_proc AS p
+         WHERE p.pronamespace = n.oid AND p.proname = 'lgec_restore'),
+        to_regclass(quote_ident(n.nspname) || '.lgec_trash') IS NOT NULL,
+        ARRAY(SELECT format_type(a.atttypid, a.atttypmod)
+                     || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '')
+              FROM pg_attribute AS a
+              LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+              WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attgenerated = '' ORDER BY a.attnum)
+    FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
+        AS wanted (live, kept)
+    JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
+    JOIN pg_namespace AS n ON n.oid = live.relnamespace
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the saver's tables are, their columns, and what of the trash is there.
+
+    Attributes:
+        schema: The schema of the saver's checkpoints.
+        columns: The columns of each of the saver's tables.
+        missing: What is missing or out of date in the set-up, or None.
+        has_trash: Whether the list of trashed threads is there.
+        lacking: Columns that the trash of a table lacks, with their types.
+    """
+
+    schema: str
+    columns: dict[str, tuple[str, ...]]
+    missing: str | None
+    has_trash: bool
+    lacking: dict[str, tuple[tuple[str, str], ...]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any]]) -> Layout:
+        """Make sense of what :data:`FIND_LAYOUT` gave, a row for each of the saver's tables."""
+        found = {row[0]: row for row in rows}
+        schema, mark, has_trash = (found["checkpoints"][n] for n in (1, 5, 6))
+        columns = {table: tuple(row[2]) for table, row in found.items()}
+        missing: str | None = None
+        if not has_trash or mark is None:
+            missing = "it was never set up"
+        elif mark != _mark(columns):
+            missing = "it was made for another version of the tables or of this package"
+        lacking = {}
+        for table, row in found.items():
+            lacking[table] = tuple(
+                (column, type_)
+                for column, type_ in zip(row[2], row[7], strict=True)
+                if row[3] and column not in row[3]
+            )
+            if missing is None and (lacking[table] or not row[3]):
+                missing = f"the table {_KEPT[table]} lacks columns"
+            if missing is None and table in TRIGGERED and not row[4]:
+                missing = f"the trigger on {table} is missing or switched off"
+        return cls(schema, columns, missing, has_trash, lacking)
+
+    def name(self, table: str) -> sql.Identifier:
+        """Name something in the schema in full."""
+        return sql.Identifier(self.schema, table)
+
+    def kept(self, table: str) -> sql.Identifier:
+        """Name the trash of one of the saver's tables."""
+        return self.name(_KEPT[table])
+
+    def fill(self, text: str, **more: sql.Composable) -> sql.Composed:
+        """Fill names into a statement."""
+        trash = self.name("lgec_trash")
+        # The lock of a thread is keyed by the trash table too, so that two schemas of one
+        # database never meet. Two threads whose hashes collide only wait for each other.
+        seed = sql.SQL("{}::regclass::oid::bigint").format(sql.Literal(trash.as_string(None)))
+        names: dict[str, sql.Composable] = {
+            "schema": sql.Identifier(self.schema),
+            "trash": trash,
+            "restored": self.name("lgec_restored"),
+            "restore": self.name("lgec_restore"),
+            "checkpoints": self.name("checkpoints"),
+            "writes": self.name("checkpoint_writes"),
+            "trash_checkpoints": self.kept("checkpoints"),
+            "trash_blobs": self.kept("checkpoint_blobs"),
+            "trash_writes": self.kept("checkpoint_writes"),
+            "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
+            "key_of_row": sql.SQL("hashtextextended(thread_id, {})").format(seed),
+            "key_of_new": sql.SQL("hashtextextended(NEW.thread_id, {})").format(seed),
+            "trigger": sql.Identifier(_TRIGGER),
+        }
+        return sql.SQL(text).format(**{**names, **more})
+
+    def move(self, table: str) -> sql.Composed:
+        """Move the rows of threads (ids, then generations and whose they are) to the trash."""
+        columns = self._columns(table)
+        return self.fill(
+            "WITH gone AS (DELETE FROM {live} WHERE thread_id = ANY(%s) RETURNING *), "
+            "kept AS (INSERT INTO {kept} (generation, {columns}) "
+            "SELECT owner.generation, {gone} FROM gone "
+            "JOIN unnest(%s::bigint[], %s::text[]) AS owner (generation, thread_id) "
+            "ON owner.thread_id = gone.thread_id RETURNING thread_id) "
+            "SELECT thread_id, count(*) FROM kept GROUP BY thread_id",
+            live=self.name(table),
+            kept=self.kept(table),
+            columns=columns,
+            gone=_comma(sql.Identifier("gone", column) for column in self.columns[table]),
+        )
+
+    def delete(self, table: str) -> sql.Composed:
+        """Delete the rows of threads for good."""
+        return self.fill("DELETE FROM {live} WHERE thread_id = ANY(%s)", live=self.name(table))
+
+    def create(self) -> list[sql.Composed]:
+        """Give the statements that make the trash, or bring an older one up to date."""
+        made = [
+            self.fill(
+                "CREATE TABLE IF NOT EXISTS {trash} ("
+                "generation bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+                "thread_id text NOT NULL, reason text NOT NULL, deleted_at float8 NOT NULL, "
+                "keep_until float8 NOT NULL, row_count bigint NOT NULL DEFAULT 0)"
+            ),
+            self.fill("CREATE INDEX IF NOT EXISTS lgec_trash_thread_id_idx ON {trash} (thread_id)"),
+            self.fill(
+                "CREATE TABLE IF NOT EXISTS {restored} ("
+                "thread_id text PRIMARY KEY, restored_at float8, keep_until float8)"
+            ),
+        ]
+        for table in TABLES:
+            names = {"live": self.name(table), "kept": self.kept(table)}
+            made.append(
+                self.fill(
+                    "CREATE TABLE IF NOT EXISTS {kept} (generation bigint NOT NULL, "
+                    "LIKE {live}, PRIMARY KEY (generation, {primary_key}))",
+                    primary_key=_comma(map(sql.Identifier, _KEYS[table])),
+                    **names,
+                )
+            )
+            made += [
+                self.fill(
+                    "ALTER TABLE {kept} ADD COLUMN IF NOT EXISTS {column} {type}",
+                    column=sql.Identifier(column),
+                    type=sql.SQL(type_),
+                    **names,
+                )
+                for column, type_ in self.lacking[table]
+            ]
+        made += [self._restore_function(), self._mark_function()]
+        for table, text in (("checkpoints", _ON_CHECKPOINT), ("checkpoint_writes", _ON_WRITE)):
+            function = self.name(f"lgec_undo_{table}")
+            others = [c for c in self.columns[table] if c not in _KEYS[table]]
+            more: dict[str, sql.Composable] = {
+                "function": function,
+                "live": self.name(table),
+                "others": _comma(map(sql.Identifier, others)),
+                "into_new": _comma(sql.Identifier("new", column) for column in others),
+            }
+            made += [
+                self.fill(text, **more),
+                self.fill("DROP TRIGGER IF EXISTS {trigger} ON {live}", **more),
+                self.fill(
+                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} "
+                    "FOR EACH ROW EXECUTE FUNCTION {function}()",
+                    **more,
+                ),
+            ]
+        return made
+
+    def drop_triggers(self) -> list[sql.Composed]:
+        """Give the statements that unhook the trash from the saver's tables."""
+        return [
+            self.fill("DROP TRIGGER IF EXISTS {trigger} ON {live}", live=self.name(table))
+            for table in TRIGGERED
+        ]
+
+    def drop_rest(self) -> list[sql.Composed]:
+        """Give the statements that remove all but the triggers."""
+        functions = (
+            ("lgec_undo_checkpoints", ""),
+            ("lgec_undo_checkpoint_writes", ""),
+            ("lgec_restore", "bigint[]"),
+        )
+        return [
+            *(
+                self.fill(f"DROP FUNCTION IF EXISTS {{function}}({args})", function=self.name(name))
+                for name, args in functions
+            ),
+            *(
+                self.fill("DROP TABLE IF EXISTS {table}", table=self.name(table))
+                for table in (*_KEPT.values(), "lgec_restored", "lgec_trash")
+            ),
+        ]
+
+    def _restore_function(self) -> sql.Composed:
+        moves = [
+            self.fill(
+                "WITH back AS "
+                "(DELETE FROM {kept} WHERE generation = ANY (generations) RETURNING *) "
+                "INSERT INTO {live} ({columns}) SELECT {columns} FROM back ON CONFLICT DO NOTHING;",
+                live=self.name(table),
+                kept=self.kept(table),
+                columns=self._columns(table),
+            )
+            for table in TABLES
+        ]
+        return self.fill(_RESTORE, moves=sql.SQL("\n    ").join(moves))
+
+    def _mark_function(self) -> sql.Composed:
+        return self.fill(
+            "COMMENT ON FUNCTION {restore}(bigint[]) IS {mark}",
+            mark=sql.Literal(_mark(self.columns)),
+        )
+
+    def _columns(self, table: str) -> sql.Composed:
+        return _comma(map(sql.Identifier, self.columns[table]))
+
+
+def _comma(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def _mark(columns: dict[str, tuple[str, ...]]) -> str:
+    tables = "; ".join(f"{table}: {', '.join(columns[table])}" for table in TABLES)
+    return f"langgraph-ephemeral-checkpointer undo {VERSION}; {tables}"
+
+
+# The list of threads goes first: the triggers that fire for the rows put back then find
+# nothing to do. A row that is there already is newer, or the same.
+_RESTORE = """
+CREATE OR REPLACE FUNCTION {restore}(generations bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+BEGIN
+    WITH back AS (DELETE FROM {trash} WHERE generation = ANY (generations) RETURNING thread_id)
+    INSERT INTO {restored} (thread_id) SELECT DISTINCT thread_id FROM back
+    ON CONFLICT (thread_id) DO UPDATE SET restored_at = NULL, keep_until = NULL;
+    {moves}
+END
+$lgec$
+"""
+
+# Shared by all of them, in this order: the lock; then, in statements of their own and so on
+# newer snapshots, the questions. Where snapshots do not move (REPEATABLE READ and above) the
+# checkpoint that is built upon is locked, which fails with a serialization error, to be
+# retried, if a sweep took it away meanwhile.
+_LOCK = """
+    PERFORM pg_advisory_xact_lock_shared({key_of_new});
+"""
+
+_ON_CHECKPOINT = (
+    """
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
+DECLARE
+    generations bigint[];
+    parents jsonb := CASE WHEN jsonb_typeof(NEW.metadata -> 'parents') = 'object'
+                          THEN NEW.metadata -> 'parents' ELSE '{{}}' END;
+BEGIN"""
+    + _LOCK
+    + """
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM 1 FROM {checkpoints} WHERE thread_id = NEW.thread_id
+            AND (checkpoint_ns, checkpoint_id) IN (
+                VALUES (NEW.checkpoint_ns, NEW.parent_checkpoint_id)
+                UNION ALL SELECT key, value FROM jsonb_each_text(parents))
+            FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
+        RETURN NEW;
+    END IF;
+    -- A fork of a first checkpoint has no parent, but shares its blobs. Versions of upstream
+    -- end in a random fraction, so that nothing but a descendant ever names one.
+    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
+    WHERE t.thread_id = NEW.thread_id AND (
+        EXISTS (SELECT 1 FROM {trash_checkpoints} AS c
+                WHERE c.generation = t.generation AND c.checkpoint_ns = NEW.checkpoint_ns
+                  AND c.checkpoint_id IN (NEW.parent_checkpoint_id, NEW.checkpoint_id))
+        OR EXISTS (SELECT 1 FROM {trash_checkpoints} AS c, jsonb_each_text(parents) AS p
+                   WHERE c.generation = t.generation AND c.checkpoint_ns = p.key
+                     AND c.checkpoint_id = p.value)
+        OR EXISTS (SELECT 1 FROM {trash_blobs} AS b,
+                       jsonb_each_text(NEW.checkpoint -> 'channel_versions') AS v
+                   WHERE b.generation = t.generation AND b.checkpoint_ns = NEW.checkpoint_ns
+                     AND b.channel = v.key AND b.version = v.value
+                     AND v.value ~ '^[0-9]{{32}}[.]'));
+    IF generations IS NULL THEN
+        RETURN NEW;
+    END IF;
+    -- A checkpoint that is saved again replaces the row in the trash as it would replace it
+    -- in the table: all but the parent. Put back, it would be in the way of this insert.
+    WITH former AS (DELETE FROM {trash_checkpoints} AS c
+        WHERE c.generation = ANY (generations) AND c.checkpoint_ns = NEW.checkpoint_ns
+          AND c.checkpoint_id = NEW.checkpoint_id RETURNING c.generation, c.parent_checkpoint_id)
+    SELECT chosen.parent_checkpoint_id INTO NEW.parent_checkpoint_id FROM (
+        SELECT 1 AS place, o.generation, o.parent_checkpoint_id FROM former AS o
+        UNION ALL SELECT 2, 0, NEW.parent_checkpoint_id
+        ORDER BY place, generation DESC LIMIT 1) AS chosen;
+    PERFORM {restore}(generations);
+    RETURN NEW;
+END
+$lgec$
+"""
+)
+
+_ON_WRITE = (
+    """
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
+DECLARE
+    generations bigint[];
+BEGIN"""
+    + _LOCK
+    + """
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM 1 FROM {checkpoints} WHERE thread_id = NEW.thread_id
+            AND checkpoint_ns = NEW.checkpoint_ns AND checkpoint_id = NEW.checkpoint_id
+            FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
+        RETURN NEW;
+    END IF;
+    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
+    WHERE t.thread_id = NEW.thread_id AND EXISTS (
+        SELECT 1 FROM {trash_checkpoints} AS c
+        WHERE c.generation = t.generation AND c.checkpoint_ns = NEW.checkpoint_ns
+          AND c.checkpoint_id = NEW.checkpoint_id);
+    IF generations IS NULL THEN
+        RETURN NEW;
+    END IF;
+    -- The same write again: of ordinary ones the first stays, special ones (their index is
+    -- negative) are replaced. Put back, the old row would be in the way of this insert.
+    IF NEW.idx >= 0 AND EXISTS (
+        SELECT 1 FROM {trash_writes} AS w
+        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
+          AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx)
+    THEN
+        SELECT {others} INTO {into_new} FROM {trash_writes} AS w
+        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
+          AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx
+        ORDER BY w.generation DESC LIMIT 1;
+    END IF;
+    DELETE FROM {trash_writes} AS w
+    WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
+      AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx;
+    PERFORM {restore}(generations);
+    RETURN NEW;
+END
+$lgec$
+"""
+)
