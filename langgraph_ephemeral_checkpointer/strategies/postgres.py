@@ -66,11 +66,10 @@ _IS_ODD = f"({{id}} NOT LIKE '{LIKE_UUID6}' OR {{id}} ~ '[^0-9a-f-]')"
 _ODD = _IS_ODD.format(id="checkpoint_id")
 
 _AGGREGATES = f"""
-    SELECT thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
-           count(*) AS checkpoints,
-           count(*) FILTER (WHERE checkpoint_ns = '') AS roots,
-           count(*) FILTER (WHERE {_ODD}) AS odd_ids
-    FROM checkpoints
+    thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
+    count(*) AS checkpoints,
+    count(*) FILTER (WHERE checkpoint_ns = '') AS roots,
+    count(*) FILTER (WHERE {_ODD}) AS odd_ids
 """
 
 # What pruning noted of a thread's birth stands with its oldest root checkpoint. It is looked
@@ -87,7 +86,7 @@ _BIRTH = """
 # the threads that matter are sent; the last row tells where the page ends.
 _PAGE = f"""
     WITH page AS MATERIALIZED (
-        {_AGGREGATES}
+        SELECT {_AGGREGATES} FROM checkpoints
         WHERE %(after)s::text IS NULL OR thread_id > %(after)s
         GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
     )
@@ -116,10 +115,10 @@ _QUIET_PAGE = f"""
     SELECT max(thread_id), count(*) FROM page
 """
 
+# The last column is the head, at which interrupts stand.
 _ROWS_OF = f"""
-    SELECT *, {_BIRTH} FROM (
-        {_AGGREGATES} WHERE thread_id = ANY(%s) GROUP BY thread_id
-    ) AS threads
+    SELECT {_AGGREGATES}, max(checkpoint_id) FILTER (WHERE checkpoint_ns = '') AS head
+    FROM checkpoints WHERE thread_id = ANY(%s) GROUP BY thread_id
 """
 
 _TIMED = "^[0-9a-f]{8}-[0-9a-f]{4}-[67][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -133,26 +132,32 @@ _ODD_ROWS_OF = f"""
 
 # LATERAL with LIMIT or OFFSET keeps to look-ups by key: a join is planned from estimates
 # that are worst for the few huge threads.
-_HEAD_WRITES_OF = """
-    SELECT wanted.thread_id, writes.task_id, writes.channel
+_HEADS_OF = """
+    SELECT wanted.thread_id, head.checkpoint_id
     FROM unnest(%s::text[]) AS wanted (thread_id)
     CROSS JOIN LATERAL (
         SELECT checkpoint_id FROM checkpoints
         WHERE thread_id = wanted.thread_id AND checkpoint_ns = ''
         ORDER BY checkpoint_id DESC LIMIT 1
     ) AS head
+"""
+
+_WRITES_AT = """
+    SELECT head.thread_id, writes.task_id, writes.channel
+    FROM unnest(%s::text[], %s::text[]) AS head (thread_id, checkpoint_id)
     CROSS JOIN LATERAL (
         SELECT task_id, channel FROM checkpoint_writes
-        WHERE thread_id = wanted.thread_id AND checkpoint_ns = ''
+        WHERE thread_id = head.thread_id AND checkpoint_ns = ''
           AND checkpoint_id = head.checkpoint_id
         OFFSET 0
     ) AS writes
 """
 
 # Sweepers meet at a thread's first row by key, which no save ever touches: new rows sort
-# behind it. Whoever gets the lock owns the thread, the others pass it by.
-_OWN = """
-    SELECT c.thread_id
+# behind it. Whoever gets the lock owns the thread, the others pass it by. It is also the row
+# where pruning notes the thread's birth.
+_OWN = f"""
+    SELECT c.thread_id, {postgres_birth("c.type")}
     FROM unnest(%s::text[]) AS wanted (thread_id)
     CROSS JOIN LATERAL (
         SELECT checkpoint_ns, checkpoint_id FROM checkpoints
@@ -193,9 +198,11 @@ def _odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None
 def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
     cutoffs = Cutoffs(None, None, None) if wanted is None else Cutoffs.of(wanted)
     bounds = {"after": after, "limit": limit, "newest_before": cutoffs.newest_before}
+    waiting: Collection[str] | None = None
     if cutoffs.only_newest:
         *quiet, (last, seen) = yield Statement(_QUIET_PAGE, bounds)
-        page = (yield Statement(_ROWS_OF, ([row[0] for row in quiet],))) if quiet else []
+        rows, heads = yield from _rows_of([thread_id for thread_id, _ in quiet])
+        waiting = yield from _waiting_at(heads)
     else:
         bounds |= {
             "all": wanted is None,
@@ -204,13 +211,32 @@ def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]
             "more_than": cutoffs.more_checkpoints_than,
         }
         *page, (last, _, _, seen, *_) = yield Statement(_PAGE, bounds)
-    rows = [ThreadRow(*row) for row in page]
+        rows = [ThreadRow(*row) for row in page]
     odd = yield from _odd_times(rows)
-    return Page([facts_of(row, odd) for row in rows], seen, last if seen == limit else None)
+    facts = [
+        facts_of(row, odd, None if waiting is None else row.thread_id in waiting) for row in rows
+    ]
+    return Page(facts, seen, last if seen == limit else None)
+
+
+def _rows_of(ids: Sequence[str]) -> SqlPlan[tuple[list[ThreadRow], dict[str, str]]]:
+    """Read some threads in full, in the order given; also the head of each that has one."""
+    if not ids:
+        return [], {}
+    found = yield Statement(_ROWS_OF, (list(ids),))
+    heads = {row[0]: head for *row, head in found if head is not None}
+    rows = {row[0]: ThreadRow(*row) for *row, _ in found}
+    return [rows[thread_id] for thread_id in ids if thread_id in rows], heads
+
+
+def _waiting_at(heads: Mapping[str, str]) -> SqlPlan[set[str]]:
+    if not heads:
+        return set()
+    return waiting_threads((yield Statement(_WRITES_AT, (list(heads), list(heads.values())))))
 
 
 def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
-    return waiting_threads((yield Statement(_HEAD_WRITES_OF, (list(ids),))))
+    return (yield from _waiting_at(dict((yield Statement(_HEADS_OF, (list(ids),))))))
 
 
 def _delete(
@@ -219,32 +245,36 @@ def _delete(
     """Delete threads, or move them to the trash, in a READ COMMITTED transaction.
 
     Each statement sees what was committed before it, so a checkpoint that is saved while
-    the transaction runs is noticed: either the delete takes a row that the recheck did
-    not count, or a row is there after it. Both roll everything back.
+    the transaction runs is noticed: either the delete takes a row that was not counted, or
+    a row is there after it. Both roll everything back. So the threads may be read before
+    they are owned, while the index alone still answers: a row lock ends that for its page.
     """
     yield Statement(_LOCK_TIMEOUT)
-    owned = {row[0] for row in (yield Statement(_OWN, (list(ids),)))}
     trash = None if discard is None else PostgresBin(discard)
-    if trash is not None:
-        owned &= yield from trash.enter(ids)
-    rows = {row[0]: ThreadRow(*row) for row in (yield Statement(_ROWS_OF, (list(ids),)))}
+    entered = set(ids) if trash is None else (yield from trash.enter(ids))
+    found, heads = yield from _rows_of(ids)
+    waiting = set() if recheck is None else (yield from _waiting_at(heads))
+    births = dict((yield Statement(_OWN, (list(ids),))))
+    rows = {row.thread_id: row for row in found}
+    mine = entered & births.keys() & rows.keys()
+    others = [thread_id for thread_id in ids if thread_id not in mine]
+    there = {row[0] for row in (yield Statement(_STILL_THERE, (others,)))} if others else set()
     outcomes = {
-        thread_id: Outcome(KeepReason.BUSY if thread_id in rows else KeepReason.GONE)
-        for thread_id in ids
-        if thread_id not in owned or thread_id not in rows
+        thread_id: Outcome(KeepReason.BUSY if thread_id in there else KeepReason.GONE)
+        for thread_id in others
     }
     if discard is not None and trash is not None:
         restored = yield from trash.spare(list(rows))
         outcomes = {**spared(discard, rows.values(), restored), **outcomes}
-    mine = [rows[thread_id] for thread_id in ids if thread_id not in outcomes]
-    if recheck is not None and mine:
-        odd = yield from _odd_times(mine)
-        waiting = yield from _find_interrupted([row.thread_id for row in mine])
-        for row in mine:
-            facts = facts_of(row, odd, row.thread_id in waiting)
+    open_cases = [rows[thread_id] for thread_id in ids if thread_id not in outcomes]
+    if recheck is not None and open_cases:
+        odd = yield from _odd_times(open_cases)
+        for row in open_cases:
+            row_with_birth = row._replace(birth=births[row.thread_id])
+            facts = facts_of(row_with_birth, odd, row.thread_id in waiting)
             outcomes[row.thread_id] = Outcome(recheck(row.thread_id, facts))
     else:
-        outcomes.update((row.thread_id, Outcome()) for row in mine)
+        outcomes.update((row.thread_id, Outcome()) for row in open_cases)
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     if not doomed:
         return outcomes
