@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 import time
@@ -61,10 +62,8 @@ class TestPostgres:
     @pytest.mark.parametrize("statement", ["SELECT 1", "SELECT 1/0"], ids=["open", "failed"])
     async def test_in_an_open_transaction_the_sweep_is_refused(self, planted, colour, statement):
         with psycopg.connect(planted.dsn, row_factory=dict_row) as conn:
-            try:
+            with contextlib.suppress(psycopg.Error):
                 conn.execute(statement)
-            except psycopg.Error:
-                pass
             backend = Backend("x", PostgresSaver(conn), colour, False, planted)
             with pytest.raises(StorageUnavailableError, match="autocommit=True"):
                 await backend.sweep(POLICY, clock=lambda: NOW)

@@ -239,6 +239,7 @@ async def test_a_begin_that_is_cancelled_while_it_waits_opens_no_transaction_lat
     other.execute("ROLLBACK")
     async with asyncio.timeout(LIMIT):
         await asyncio.wait({deleting})
+        await backend.saver.conn.execute("SELECT 1")  # comes after all that is in the queue
     assert not backend.saver.conn.in_transaction
     other.execute("BEGIN IMMEDIATE")
     other.close()
