@@ -120,8 +120,9 @@ def _refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any])
         )
 
 
-_AWAY = ("08", "53", "57P")
-"""SQLSTATE classes of a server that is unreachable, full or going down
+_AWAY = ("08", "53", "57P", "25006")
+"""SQLSTATE classes of a server that is unreachable, full or going down, or a replica that
+only reads
 (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
 
 

@@ -27,6 +27,14 @@ _REFUSED = {
     f"langgraph.checkpoint.postgres.shallow.{name}": name
     for name in ("ShallowPostgresSaver", "AsyncShallowPostgresSaver")
 }
+_DRIVERS = {
+    "sqlite3": "SqliteSaver",
+    "aiosqlite": "AsyncSqliteSaver",
+    "psycopg": "PostgresSaver",
+    "psycopg_pool": "PostgresSaver",
+}
+"""Packages of connections and pools that are easily taken for a saver."""
+
 _registered: dict[type, type[Strategy]] = {}
 
 
@@ -59,6 +67,9 @@ def check_saver(candidate: Any) -> None:
     name = getattr(candidate, "__name__", None) or type(candidate).__name__
     if isinstance(candidate, type):
         hint = f"pass an instance, not the class {name}"
+    elif driver := _DRIVERS.get(type(candidate).__module__.partition(".")[0]):
+        saver = f"Async{driver}" if name.startswith("Async") else driver
+        hint = f"build a saver on the {name}, for instance a {saver}, and pass that"
     elif hasattr(candidate, "__enter__") or hasattr(candidate, "__aenter__"):
         hint = (
             f"a context manager ({name}) was given; from_conn_string() returns one: enter it "

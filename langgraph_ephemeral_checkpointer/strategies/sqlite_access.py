@@ -6,8 +6,8 @@ Never through the saver's ``cursor()``: that commits also when its body raises.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import (
@@ -35,12 +35,15 @@ def write(saver: Any, plan: Plan[Statement, T]) -> T:
     connection = saver.conn
     with errors_mapped(), saver.lock:
         _refuse_open_transaction(connection.in_transaction)
+        # By statements: commit() and rollback() do nothing on a connection that was opened with
+        # autocommit=True.
         try:
             connection.execute("BEGIN IMMEDIATE")
             result = _run(saver, plan)
-            connection.commit()
+            connection.execute("COMMIT")
         except BaseException:
-            connection.rollback()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
         return result
 
@@ -61,34 +64,46 @@ def _run(saver: Any, plan: Plan[Statement, T]) -> T:
 
 async def aread(saver: Any, plan: Plan[Statement, T]) -> T:
     """Run a plan that only reads, on an ``AsyncSqliteSaver``."""
-    await _connect(saver)
-    with errors_mapped():
-        async with saver.lock:
-            return await _arun(saver, plan)
+    async with _locked(saver):
+        return await _arun(saver, plan)
 
 
 async def awrite(saver: Any, plan: Plan[Statement, T]) -> T:
     """Run a plan in one immediate transaction of an ``AsyncSqliteSaver``; as :func:`write`."""
-    await _connect(saver)
-    connection = saver.conn
+    async with _locked(saver) as connection:
+        _refuse_open_transaction(connection.in_transaction)
+        try:
+            await connection.execute("BEGIN IMMEDIATE")
+            result = await _arun(saver, plan)
+            await connection.execute("COMMIT")
+        except BaseException:
+            # Not asked for first: a BEGIN that was cancelled may still be in the queue.
+            with suppress(sqlite3.OperationalError):  # no transaction is active
+                await connection.execute("ROLLBACK")
+            raise
+        return result
+
+
+@asynccontextmanager
+async def _locked(saver: Any) -> AsyncIterator[Any]:
+    """Hold the saver's lock, with its connection open.
+
+    A connection that nobody has awaited yet is opened as the saver would do it. Not by its
+    setup(), which writes the tables.
+    """
     with errors_mapped():
         async with saver.lock:
-            _refuse_open_transaction(connection.in_transaction)
             try:
-                await connection.execute("BEGIN IMMEDIATE")
-                result = await _arun(saver, plan)
-                await connection.commit()
-            except BaseException:
-                await connection.rollback()
-                raise
-            return result
-
-
-async def _connect(saver: Any) -> None:
-    try:
-        _ = saver.conn.total_changes
-    except ValueError:  # a connection that nobody has awaited yet
-        await saver.setup()
+                _ = saver.conn.total_changes
+            except ValueError:  # what aiosqlite raises while it has no connection
+                try:
+                    await saver.conn
+                except RuntimeError as error:  # its thread has been and gone
+                    raise StorageUnavailableError(
+                        "the SQLite connection cannot be used: it is closed; open a new one and "
+                        "make a new saver and sweeper on it"
+                    ) from error
+            yield saver.conn
 
 
 async def _arun(saver: Any, plan: Plan[Statement, T]) -> T:

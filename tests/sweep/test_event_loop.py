@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -197,6 +198,52 @@ async def test_a_cancellation_that_leaks_out_of_a_callback_is_a_failure_of_the_c
         assert result.kept == {"t": KeepReason.CALLBACK_FAILED}
     else:
         assert result.deleted_thread_ids == ["t"]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [("aiosqlite", "asweep"), ("apg-connection", "asweep"), ("apg-pool", "asweep")],
+    ids="-".join,
+    indirect=True,
+)
+@pytest.mark.parametrize("after", range(0, 30, 3))
+async def test_a_delete_that_an_event_loop_is_shut_down_around_leaves_no_open_transaction(
+    backend, after
+):
+    """asyncio.run() cancels all tasks at its end, also those that do shielded work."""
+    await backend.plant("t", OLD)
+    whole = backend.dump("t")
+    deleting = asyncio.create_task(backend.sweeper().strategy.delete_threads(["t"], None))
+    for _ in range(after):
+        await asyncio.sleep(0)
+    deleting.cancel()
+    async with asyncio.timeout(LIMIT):
+        await asyncio.wait({deleting})
+        assert backend.dump("t") in (whole, {table: [] for table in whole})
+        await backend.plant("other", OLD)  # another writer is not kept out
+        result = await backend.sweep(POLICY, clock=lambda: NOW)
+    assert "other" in result.deleted_thread_ids
+    assert backend.storage.threads() == set()
+
+
+@pytest.mark.parametrize("backend", [("aiosqlite", "asweep")], ids="-".join, indirect=True)
+async def test_a_begin_that_is_cancelled_while_it_waits_opens_no_transaction_later(backend):
+    await backend.plant("t", OLD)
+    other = sqlite3.connect(backend.storage.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    deleting = asyncio.create_task(backend.sweeper().strategy.delete_threads(["t"], None))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    deleting.cancel()
+    await asyncio.sleep(0)
+    other.execute("ROLLBACK")
+    async with asyncio.timeout(LIMIT):
+        await asyncio.wait({deleting})
+        await backend.saver.conn.execute("SELECT 1")  # comes after all that is in the queue
+    assert not backend.saver.conn.in_transaction
+    other.execute("BEGIN IMMEDIATE")
+    other.close()
+    assert backend.has("t")
 
 
 @one_each_async
