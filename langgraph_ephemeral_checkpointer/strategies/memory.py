@@ -13,10 +13,10 @@ from langgraph_ephemeral_checkpointer.birth import (
 )
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.pruning.memory import prune_memory
-from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.orphans.memory import MemoryOrphans
+from langgraph_ephemeral_checkpointer.pruning.memory import prune_memory
+from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last, time_of_checkpoint

@@ -30,6 +30,10 @@ _KEYS = {
     "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
 }
 
+# The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
+# the first of them stands for all.
+_WHEN = {"checkpoints": "", "checkpoint_writes": "WHEN (NEW.idx <= 0)"}
+
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
         ARRAY(SELECT a.attname::text FROM pg_attribute AS a
@@ -190,6 +194,7 @@ class Layout:
             others = [c for c in self.columns[table] if c not in _KEYS[table]]
             more: dict[str, sql.Composable] = {
                 "function": function,
+                "when": sql.SQL(_WHEN[table]),
                 "live": self.name(table),
                 "others": _comma(map(sql.Identifier, others)),
                 "into_new": _comma(sql.Identifier("new", column) for column in others),
@@ -198,8 +203,8 @@ class Layout:
                 self.fill(text, **more),
                 self.fill("DROP TRIGGER IF EXISTS {trigger} ON {live}", **more),
                 self.fill(
-                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} "
-                    "FOR EACH ROW EXECUTE FUNCTION {function}()",
+                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} FOR EACH ROW {when} "
+                    "EXECUTE FUNCTION {function}()",
                     **more,
                 ),
             ]
@@ -281,6 +286,9 @@ $lgec$
 # newer snapshots, the questions. Where snapshots do not move (REPEATABLE READ and above) the
 # checkpoint that is built upon is locked, which fails with a serialization error, to be
 # retried, if a sweep took it away meanwhile.
+#
+# Whether the thread is in the trash is asked for with PERFORM: EXISTS would be planned for its
+# first row, and so as a walk through the whole list.
 _LOCK = """
     PERFORM pg_advisory_xact_lock_shared({key_of_new});
 """
@@ -291,21 +299,23 @@ CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
 DECLARE
     generations bigint[];
-    parents jsonb := CASE WHEN jsonb_typeof(NEW.metadata -> 'parents') = 'object'
-                          THEN NEW.metadata -> 'parents' ELSE '{{}}' END;
+    parents jsonb;
 BEGIN"""
     + _LOCK
     + """
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         PERFORM 1 FROM {checkpoints} WHERE thread_id = NEW.thread_id
             AND (checkpoint_ns, checkpoint_id) IN (
-                VALUES (NEW.checkpoint_ns, NEW.parent_checkpoint_id)
-                UNION ALL SELECT key, value FROM jsonb_each_text(parents))
+                (NEW.checkpoint_ns, NEW.parent_checkpoint_id),
+                ('', NEW.metadata -> 'parents' ->> ''))
             FOR KEY SHARE;
     END IF;
-    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
+    PERFORM 1 FROM {trash} WHERE thread_id = NEW.thread_id;
+    IF NOT FOUND THEN
         RETURN NEW;
     END IF;
+    parents := CASE WHEN jsonb_typeof(NEW.metadata -> 'parents') = 'object'
+                    THEN NEW.metadata -> 'parents' ELSE '{{}}' END;
     -- A fork of a first checkpoint has no parent, but shares its blobs. Versions of upstream
     -- end in a random fraction, so that nothing but a descendant ever names one.
     SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
@@ -354,7 +364,8 @@ BEGIN"""
             AND checkpoint_ns = NEW.checkpoint_ns AND checkpoint_id = NEW.checkpoint_id
             FOR KEY SHARE;
     END IF;
-    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
+    PERFORM 1 FROM {trash} WHERE thread_id = NEW.thread_id;
+    IF NOT FOUND THEN
         RETURN NEW;
     END IF;
     SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
