@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from clypi import Command
 
+from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.secrets import shown
 
@@ -90,7 +91,7 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
     options = {option.display_name: option for option in command.options().values()}
     given: dict[str, Any] = {}
     # A word that begins with "-" is never an operand: it would have been an option.
-    bare = getattr(command, "operand", None)
+    bare = command.operand() if issubclass(command, Executable) else None
     operand = None if bare is None else command.options()[bare].display_name
     words = iter(chosen.words)
     for word in words:

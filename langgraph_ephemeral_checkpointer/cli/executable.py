@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from clypi import Command
 
 from langgraph_ephemeral_checkpointer.cli.console import Console
@@ -24,8 +22,10 @@ class Executable(Command):
         """Name what comes before the command on the line."""
         return [PROGRAM]
 
-    operand: ClassVar[str | None] = None
-    """The option that a word without an option is the value of, or None where there is none."""
+    @classmethod
+    def operand(cls) -> str | None:
+        """Name the field that a word without an option is the value of, if there is one."""
+        return None
 
     def __repr__(self) -> str:
         """Show nothing of what the user typed; clypi's shows every field."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import ClassVar
 
 from clypi import arg
 
@@ -112,8 +111,6 @@ class Trash(Executable):
 class Restore(Executable):
     """Put a thread back out of the trash, row by row as it was."""
 
-    operand: ClassVar[str | None] = "thread"
-
     backend: str = options.BACKEND
     dsn: Dsn | None = options.DSN
     thread: str = arg(
@@ -127,6 +124,11 @@ class Restore(Executable):
         "newest otherwise.",
     )
     debug: bool = options.DEBUG
+
+    @classmethod
+    def operand(cls) -> str | None:
+        """Take a bare word for the thread."""
+        return "thread"
 
     def execute(self, console: Console) -> int:
         """Restore one thread."""

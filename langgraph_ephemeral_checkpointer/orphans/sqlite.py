@@ -28,7 +28,8 @@ _AFTER = "WHERE (thread_id, checkpoint_ns, checkpoint_id) > (?, ?, ?)"
 _PARENTLESS = f"""
     NOT EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
-        AND c.checkpoint_ns = CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
+        AND c.checkpoint_ns =
+            CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
         AND c.checkpoint_id = w.checkpoint_id)
     AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id

@@ -244,8 +244,8 @@ def _ready() -> SqlPlan[Layout]:
     if layout.missing is not None:
         raise NotSetUpError(
             f"the trash of the checkpoint tables in schema {layout.schema!r} is not set up "
-            f"({layout.missing}); call sweeper.setup() once (on the command line: setup), as the "
-            "owner of those tables. Nothing was deleted"
+            f"({layout.missing}); call sweeper.setup() once (on the command line: setup), as "
+            "the owner of those tables. Nothing was deleted"
         )
     return layout
 

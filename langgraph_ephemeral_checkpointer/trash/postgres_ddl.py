@@ -13,6 +13,13 @@ from typing import Any
 
 from psycopg import sql
 
+from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
+    BRING_BACK,
+    ON_SAVE,
+    RESTORE,
+    STILL_THERE,
+)
+
 VERSION = 1
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
@@ -29,6 +36,10 @@ _KEYS = {
     "checkpoint_blobs": ("thread_id", "checkpoint_ns", "channel", "version"),
     "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
 }
+
+# The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
+# the first of them stands for all.
+_WHEN = {"checkpoints": "", "checkpoint_writes": "WHEN (NEW.idx <= 0)"}
 
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
@@ -112,7 +123,9 @@ class Layout:
         trash = self.name("lgec_trash")
         # The lock of a thread is keyed by the trash table too, so that two schemas of one
         # database never meet. Two threads whose hashes collide only wait for each other.
-        seed = sql.SQL("{}::regclass::oid::bigint").format(sql.Literal(trash.as_string(None)))
+        seed = sql.SQL("{}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8").format(
+            sql.Literal(trash.as_string(None))
+        )
         names: dict[str, sql.Composable] = {
             "schema": sql.Identifier(self.schema),
             "trash": trash,
@@ -125,7 +138,7 @@ class Layout:
             "trash_writes": self.kept("checkpoint_writes"),
             "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
             "key_of_row": sql.SQL("hashtextextended(thread_id, {})").format(seed),
-            "key_of_new": sql.SQL("hashtextextended(NEW.thread_id, {})").format(seed),
+            "key_of_new": sql.SQL("pg_catalog.hashtextextended(NEW.thread_id, {})").format(seed),
             "trigger": sql.Identifier(_TRIGGER),
         }
         return sql.SQL(text).format(**{**names, **more})
@@ -185,21 +198,25 @@ class Layout:
                 for column, type_ in self.lacking[table]
             ]
         made += [self._restore_function(), self._mark_function()]
-        for table, text in (("checkpoints", _ON_CHECKPOINT), ("checkpoint_writes", _ON_WRITE)):
-            function = self.name(f"lgec_undo_{table}")
+        for table in TRIGGERED:
             others = [c for c in self.columns[table] if c not in _KEYS[table]]
             more: dict[str, sql.Composable] = {
-                "function": function,
+                "function": self.name(f"lgec_undo_{table}"),
+                "still_there": self.name(f"lgec_still_there_{table}"),
+                "bring_back": self.name(f"lgec_bring_back_{table}"),
+                "when": sql.SQL(_WHEN[table]),
                 "live": self.name(table),
                 "others": _comma(map(sql.Identifier, others)),
-                "into_new": _comma(sql.Identifier("new", column) for column in others),
+                "into_new": _comma(sql.Identifier("row_", column) for column in others),
             }
             made += [
-                self.fill(text, **more),
+                self.fill(STILL_THERE[table], **more),
+                self.fill(BRING_BACK[table], **more),
+                self.fill(ON_SAVE, **more),
                 self.fill("DROP TRIGGER IF EXISTS {trigger} ON {live}", **more),
                 self.fill(
-                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} "
-                    "FOR EACH ROW EXECUTE FUNCTION {function}()",
+                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} FOR EACH ROW {when} "
+                    "EXECUTE FUNCTION {function}()",
                     **more,
                 ),
             ]
@@ -214,16 +231,23 @@ class Layout:
 
     def drop_rest(self) -> list[sql.Composed]:
         """Give the statements that remove all but the triggers."""
-        functions = (
-            ("lgec_undo_checkpoints", ""),
-            ("lgec_undo_checkpoint_writes", ""),
-            ("lgec_restore", "bigint[]"),
-        )
+        drops = []
+        for table in TRIGGERED:
+            for name, args in (
+                (f"lgec_undo_{table}", ""),
+                (f"lgec_still_there_{table}", "anyelement"),
+                (f"lgec_bring_back_{table}", "anyelement"),
+            ):
+                drops.append(
+                    self.fill(
+                        f"DROP FUNCTION IF EXISTS {{function}}({args})",
+                        function=self.name(name),
+                        live=self.name(table),
+                    )
+                )
+        drops.append(self.fill("DROP FUNCTION IF EXISTS {restore}(bigint[])"))
         return [
-            *(
-                self.fill(f"DROP FUNCTION IF EXISTS {{function}}({args})", function=self.name(name))
-                for name, args in functions
-            ),
+            *drops,
             *(
                 self.fill("DROP TABLE IF EXISTS {table}", table=self.name(table))
                 for table in (*_KEPT.values(), "lgec_restored", "lgec_trash")
@@ -242,7 +266,7 @@ class Layout:
             )
             for table in TABLES
         ]
-        return self.fill(_RESTORE, moves=sql.SQL("\n    ").join(moves))
+        return self.fill(RESTORE, moves=sql.SQL("\n    ").join(moves))
 
     def _mark_function(self) -> sql.Composed:
         return self.fill(
@@ -261,128 +285,3 @@ def _comma(parts: Iterable[sql.Composable]) -> sql.Composed:
 def _mark(columns: dict[str, tuple[str, ...]]) -> str:
     tables = "; ".join(f"{table}: {', '.join(columns[table])}" for table in TABLES)
     return f"langgraph-ephemeral-checkpointer undo {VERSION}; {tables}"
-
-
-# The list of threads goes first: the triggers that fire for the rows put back then find
-# nothing to do. A row that is there already is newer, or the same.
-_RESTORE = """
-CREATE OR REPLACE FUNCTION {restore}(generations bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
-BEGIN
-    WITH back AS (DELETE FROM {trash} WHERE generation = ANY (generations) RETURNING thread_id)
-    INSERT INTO {restored} (thread_id) SELECT DISTINCT thread_id FROM back
-    ON CONFLICT (thread_id) DO UPDATE SET restored_at = NULL, keep_until = NULL;
-    {moves}
-END
-$lgec$
-"""
-
-# Shared by all of them, in this order: the lock; then, in statements of their own and so on
-# newer snapshots, the questions. Where snapshots do not move (REPEATABLE READ and above) the
-# checkpoint that is built upon is locked, which fails with a serialization error, to be
-# retried, if a sweep took it away meanwhile.
-_LOCK = """
-    PERFORM pg_advisory_xact_lock_shared({key_of_new});
-"""
-
-_ON_CHECKPOINT = (
-    """
-CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
-DECLARE
-    generations bigint[];
-    parents jsonb := CASE WHEN jsonb_typeof(NEW.metadata -> 'parents') = 'object'
-                          THEN NEW.metadata -> 'parents' ELSE '{{}}' END;
-BEGIN"""
-    + _LOCK
-    + """
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        PERFORM 1 FROM {checkpoints} WHERE thread_id = NEW.thread_id
-            AND (checkpoint_ns, checkpoint_id) IN (
-                VALUES (NEW.checkpoint_ns, NEW.parent_checkpoint_id)
-                UNION ALL SELECT key, value FROM jsonb_each_text(parents))
-            FOR KEY SHARE;
-    END IF;
-    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
-        RETURN NEW;
-    END IF;
-    -- A fork of a first checkpoint has no parent, but shares its blobs. Versions of upstream
-    -- end in a random fraction, so that nothing but a descendant ever names one.
-    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
-    WHERE t.thread_id = NEW.thread_id AND (
-        EXISTS (SELECT 1 FROM {trash_checkpoints} AS c
-                WHERE c.generation = t.generation AND c.checkpoint_ns = NEW.checkpoint_ns
-                  AND c.checkpoint_id IN (NEW.parent_checkpoint_id, NEW.checkpoint_id))
-        OR EXISTS (SELECT 1 FROM {trash_checkpoints} AS c, jsonb_each_text(parents) AS p
-                   WHERE c.generation = t.generation AND c.checkpoint_ns = p.key
-                     AND c.checkpoint_id = p.value)
-        OR EXISTS (SELECT 1 FROM {trash_blobs} AS b,
-                       jsonb_each_text(NEW.checkpoint -> 'channel_versions') AS v
-                   WHERE b.generation = t.generation AND b.checkpoint_ns = NEW.checkpoint_ns
-                     AND b.channel = v.key AND b.version = v.value
-                     AND v.value ~ '^[0-9]{{32}}[.]'));
-    IF generations IS NULL THEN
-        RETURN NEW;
-    END IF;
-    -- A checkpoint that is saved again replaces the row in the trash as it would replace it
-    -- in the table: all but the parent. Put back, it would be in the way of this insert.
-    WITH former AS (DELETE FROM {trash_checkpoints} AS c
-        WHERE c.generation = ANY (generations) AND c.checkpoint_ns = NEW.checkpoint_ns
-          AND c.checkpoint_id = NEW.checkpoint_id RETURNING c.generation, c.parent_checkpoint_id)
-    SELECT chosen.parent_checkpoint_id INTO NEW.parent_checkpoint_id FROM (
-        SELECT 1 AS place, o.generation, o.parent_checkpoint_id FROM former AS o
-        UNION ALL SELECT 2, 0, NEW.parent_checkpoint_id
-        ORDER BY place, generation DESC LIMIT 1) AS chosen;
-    PERFORM {restore}(generations);
-    RETURN NEW;
-END
-$lgec$
-"""
-)
-
-_ON_WRITE = (
-    """
-CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
-DECLARE
-    generations bigint[];
-BEGIN"""
-    + _LOCK
-    + """
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        PERFORM 1 FROM {checkpoints} WHERE thread_id = NEW.thread_id
-            AND checkpoint_ns = NEW.checkpoint_ns AND checkpoint_id = NEW.checkpoint_id
-            FOR KEY SHARE;
-    END IF;
-    IF NOT EXISTS (SELECT 1 FROM {trash} WHERE thread_id = NEW.thread_id) THEN
-        RETURN NEW;
-    END IF;
-    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
-    WHERE t.thread_id = NEW.thread_id AND EXISTS (
-        SELECT 1 FROM {trash_checkpoints} AS c
-        WHERE c.generation = t.generation AND c.checkpoint_ns = NEW.checkpoint_ns
-          AND c.checkpoint_id = NEW.checkpoint_id);
-    IF generations IS NULL THEN
-        RETURN NEW;
-    END IF;
-    -- The same write again: of ordinary ones the first stays, special ones (their index is
-    -- negative) are replaced. Put back, the old row would be in the way of this insert.
-    IF NEW.idx >= 0 AND EXISTS (
-        SELECT 1 FROM {trash_writes} AS w
-        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
-          AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx)
-    THEN
-        SELECT {others} INTO {into_new} FROM {trash_writes} AS w
-        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
-          AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx
-        ORDER BY w.generation DESC LIMIT 1;
-    END IF;
-    DELETE FROM {trash_writes} AS w
-    WHERE w.generation = ANY (generations) AND w.checkpoint_ns = NEW.checkpoint_ns
-      AND w.checkpoint_id = NEW.checkpoint_id AND w.task_id = NEW.task_id AND w.idx = NEW.idx;
-    PERFORM {restore}(generations);
-    RETURN NEW;
-END
-$lgec$
-"""
-)

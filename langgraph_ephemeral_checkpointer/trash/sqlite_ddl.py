@@ -37,6 +37,9 @@ LISTS = {
 # lean on a conflict: what is there already is left out by NOT EXISTS. The saver's own row
 # comes after, and meets what was put back as if it had never been away.
 #
+# The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
+# the first of them stands for all.
+#
 # A subgraph's checkpoint names the root's in its metadata ("parents"), as JSON text. Looked
 # for as text, since not every build can read JSON, and only for subgraphs.
 _TRIGGERS = {
@@ -57,7 +60,7 @@ BEGIN
 {restore}
 END""",
     "writes": """CREATE TRIGGER lgec_undo_writes BEFORE INSERT ON writes
-WHEN EXISTS (SELECT 1 FROM lgec_trash WHERE thread_id = NEW.thread_id)
+WHEN NEW.idx <= 0 AND EXISTS (SELECT 1 FROM lgec_trash WHERE thread_id = NEW.thread_id)
     AND NOT EXISTS (SELECT 1 FROM lgec_trash WHERE thread_id = NEW.thread_id AND restoring = 1)
 BEGIN
     UPDATE lgec_trash SET restoring = 1

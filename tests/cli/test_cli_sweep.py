@@ -106,7 +106,7 @@ def test_a_thread_that_cannot_be_deleted_makes_the_status_1_and_stops_no_other(c
 
 
 def test_an_error_nobody_foresaw_is_one_line_and_status_1(call, file, monkeypatch):
-    def sweep(self, *, dry_run=False):
+    def sweep(self, *, dry_run=False, no_trash=False):
         raise RuntimeError("out of\ncheese")
 
     monkeypatch.setattr(TTLSweeper, "sweep", sweep)
@@ -118,7 +118,7 @@ def test_an_error_nobody_foresaw_is_one_line_and_status_1(call, file, monkeypatc
 
 
 def test_ctrl_c_is_status_130(call, file, monkeypatch):
-    def sweep(self, *, dry_run=False):
+    def sweep(self, *, dry_run=False, no_trash=False):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(TTLSweeper, "sweep", sweep)

@@ -50,7 +50,7 @@ def test_a_thread_goes_to_the_trash_and_comes_back(on, path):
     table = on("trash")
     assert "idle_ttl" in table.out
     assert "2 threads in the trash" in table.err
-    assert on("restore", "a").out.startswith("restored 'a', ")
+    assert on("restore", "a").out.startswith("restored a, ")
     assert on("restore", "--thread=-b").status == 0
     assert rows(path) == before
     again = on("restore", "a")

@@ -425,6 +425,54 @@ class TestPostgres:
             assert sweeper.trash() == []
             assert set(before["checkpoints"]) < set(backend.rows()["checkpoints"])
 
+    def test_a_role_that_saves_cannot_smuggle_code_into_the_rights_of_the_owner(self, backend):
+        role = f"thief_{time.time_ns()}"
+        with backend.open() as saver:
+            sweeper = sweeper_of(saver)
+            sweeper.setup()
+            plain_graph(saver).invoke({"turns": []}, config("t"))
+            save, params = _child_of(saver, "t")
+            sweeper.sweep()
+            backend.sql(f"CREATE ROLE {role}")
+            backend.sql(f"CREATE SCHEMA evil AUTHORIZATION {role}")
+            try:
+                backend.sql(f"GRANT SELECT, INSERT, UPDATE ON checkpoints TO {role}")
+                with backend.connect() as conn:
+                    conn.execute(f"SET ROLE {role}")
+                    conn.execute("CREATE TABLE evil.seen (who text)")
+                    conn.execute(
+                        "CREATE FUNCTION evil.eq(text, text) RETURNS boolean LANGUAGE plpgsql AS "
+                        "$$ BEGIN INSERT INTO evil.seen VALUES (current_user); "
+                        "RETURN $1 OPERATOR(pg_catalog.=) $2; END $$"
+                    )
+                    for operator in ("=", "<>"):
+                        conn.execute(
+                            f"CREATE OPERATOR evil.{operator} "
+                            "(LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq)"
+                        )
+                    conn.execute("SET search_path = evil, pg_catalog")
+                    conn.execute(
+                        save.replace("INTO checkpoints", "INTO public.checkpoints"), params
+                    )
+                assert backend.sql("SELECT who FROM evil.seen") == []
+                assert sweeper.trash() == []
+            finally:
+                backend.sql("DROP SCHEMA evil CASCADE")
+                backend.sql(f"DROP OWNED BY {role}")
+                backend.sql(f"DROP ROLE {role}")
+
+    def test_the_savers_tables_can_be_dropped_with_the_trash_beside_them(self, backend):
+        backend.sql("CREATE SCHEMA doomed")
+        dsn = psycopg.conninfo.make_conninfo(backend.where, options="-csearch_path=doomed")
+        try:
+            with PostgresSaver.from_conn_string(dsn) as saver:
+                saver.setup()
+                sweeper_of(saver).setup()
+                for table in backend.tables:
+                    saver.conn.execute(f"DROP TABLE {table}")
+        finally:
+            backend.sql("DROP SCHEMA doomed CASCADE")
+
     def test_two_schemas_have_a_trash_each_whatever_the_search_path(self, backend):
         schemas = ("one", 'T"wo')
         dsns = {}

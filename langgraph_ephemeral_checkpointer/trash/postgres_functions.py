@@ -1,0 +1,152 @@
+"""The functions behind the triggers of the Postgres trash, with names still to be filled in."""
+
+from __future__ import annotations
+
+# The list of threads goes first: the triggers that fire for the rows put back then find
+# nothing to do. A row that is there already is newer, or the same.
+RESTORE = """
+CREATE OR REPLACE FUNCTION {restore}(generations bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+BEGIN
+    WITH back AS (DELETE FROM {trash} WHERE generation = ANY (generations) RETURNING thread_id)
+    INSERT INTO {restored} (thread_id) SELECT DISTINCT thread_id FROM back
+    ON CONFLICT (thread_id) DO UPDATE SET restored_at = NULL, keep_until = NULL;
+    {moves}
+END
+$lgec$
+"""
+
+# What every save runs, so it is short and sets nothing: a SET on a function costs more than the
+# rest of it. It runs with the rights of its owner on the search path of whoever saves, so it
+# names even operators in full. In this order: the lock; then, in a statement of its own and so
+# on a newer snapshot, the question. PERFORM, since EXISTS would be planned for its first row,
+# and so as a walk through the whole list.
+#
+# Where snapshots do not move (REPEATABLE READ and above) the checkpoint that is built upon is
+# locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
+ON_SAVE = """
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER AS $lgec$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared({key_of_new});
+    IF pg_catalog.current_setting('transaction_isolation')
+       OPERATOR(pg_catalog.<>) 'read committed' THEN
+        PERFORM {still_there}(NEW);
+    END IF;
+    PERFORM 1 FROM {trash} WHERE thread_id OPERATOR(pg_catalog.=) NEW.thread_id;
+    IF FOUND THEN
+        RETURN {bring_back}(NEW);
+    END IF;
+    RETURN NEW;
+END
+$lgec$
+"""
+
+STILL_THERE = {
+    "checkpoints": """
+CREATE OR REPLACE FUNCTION {still_there}(row_ anyelement) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+BEGIN
+    PERFORM 1 FROM {checkpoints} WHERE thread_id = row_.thread_id
+        AND (checkpoint_ns, checkpoint_id) IN (
+            (row_.checkpoint_ns, row_.parent_checkpoint_id),
+            ('', row_.metadata -> 'parents' ->> ''))
+        FOR KEY SHARE;
+END
+$lgec$
+""",
+    "checkpoint_writes": """
+CREATE OR REPLACE FUNCTION {still_there}(row_ anyelement) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+BEGIN
+    PERFORM 1 FROM {checkpoints} WHERE thread_id = row_.thread_id
+        AND checkpoint_ns = row_.checkpoint_ns AND checkpoint_id = row_.checkpoint_id
+        FOR KEY SHARE;
+END
+$lgec$
+""",
+}
+
+# Called for a thread that is in the trash. Gives the row to be saved, which differs from the
+# given one only where the same key was in the trash. A row of any type, so that the saver's
+# tables can be dropped without it.
+BRING_BACK = {
+    "checkpoints": """
+CREATE OR REPLACE FUNCTION {bring_back}(given anyelement) RETURNS anyelement
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+DECLARE
+    row_ {live} := given;
+    generations bigint[];
+    parents jsonb;
+BEGIN
+    parents := CASE WHEN jsonb_typeof(row_.metadata -> 'parents') = 'object'
+                    THEN row_.metadata -> 'parents' ELSE '{{}}' END;
+    -- A fork of a first checkpoint has no parent, but shares its blobs. Versions of upstream
+    -- end in a random fraction, so that nothing but a descendant ever names one.
+    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
+    WHERE t.thread_id = row_.thread_id AND (
+        EXISTS (SELECT 1 FROM {trash_checkpoints} AS c
+                WHERE c.generation = t.generation AND c.checkpoint_ns = row_.checkpoint_ns
+                  AND c.checkpoint_id IN (row_.parent_checkpoint_id, row_.checkpoint_id))
+        OR EXISTS (SELECT 1 FROM {trash_checkpoints} AS c, jsonb_each_text(parents) AS p
+                   WHERE c.generation = t.generation AND c.checkpoint_ns = p.key
+                     AND c.checkpoint_id = p.value)
+        OR EXISTS (SELECT 1 FROM {trash_blobs} AS b,
+                       jsonb_each_text(row_.checkpoint -> 'channel_versions') AS v
+                   WHERE b.generation = t.generation AND b.checkpoint_ns = row_.checkpoint_ns
+                     AND b.channel = v.key AND b.version = v.value
+                     AND v.value ~ '^[0-9]{{32}}[.]'));
+    IF generations IS NULL THEN
+        RETURN row_;
+    END IF;
+    -- A checkpoint that is saved again replaces the row in the trash as it would replace it
+    -- in the table: all but the parent. Put back, it would be in the way of this insert.
+    WITH former AS (DELETE FROM {trash_checkpoints} AS c
+        WHERE c.generation = ANY (generations) AND c.checkpoint_ns = row_.checkpoint_ns
+          AND c.checkpoint_id = row_.checkpoint_id RETURNING c.generation, c.parent_checkpoint_id)
+    SELECT chosen.parent_checkpoint_id INTO row_.parent_checkpoint_id FROM (
+        SELECT 1 AS place, o.generation, o.parent_checkpoint_id FROM former AS o
+        UNION ALL SELECT 2, 0, row_.parent_checkpoint_id
+        ORDER BY place, generation DESC LIMIT 1) AS chosen;
+    PERFORM {restore}(generations);
+    RETURN row_;
+END
+$lgec$
+""",
+    "checkpoint_writes": """
+CREATE OR REPLACE FUNCTION {bring_back}(given anyelement) RETURNS anyelement
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $lgec$
+DECLARE
+    row_ {live} := given;
+    generations bigint[];
+BEGIN
+    SELECT array_agg(t.generation) INTO generations FROM {trash} AS t
+    WHERE t.thread_id = row_.thread_id AND EXISTS (
+        SELECT 1 FROM {trash_checkpoints} AS c
+        WHERE c.generation = t.generation AND c.checkpoint_ns = row_.checkpoint_ns
+          AND c.checkpoint_id = row_.checkpoint_id);
+    IF generations IS NULL THEN
+        RETURN row_;
+    END IF;
+    -- The same write again: of ordinary ones the first stays, special ones (their index is
+    -- negative) are replaced. Put back, the old row would be in the way of this insert.
+    IF row_.idx >= 0 AND EXISTS (
+        SELECT 1 FROM {trash_writes} AS w
+        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = row_.checkpoint_ns
+          AND w.checkpoint_id = row_.checkpoint_id AND w.task_id = row_.task_id
+          AND w.idx = row_.idx)
+    THEN
+        SELECT {others} INTO {into_new} FROM {trash_writes} AS w
+        WHERE w.generation = ANY (generations) AND w.checkpoint_ns = row_.checkpoint_ns
+          AND w.checkpoint_id = row_.checkpoint_id AND w.task_id = row_.task_id AND w.idx = row_.idx
+        ORDER BY w.generation DESC LIMIT 1;
+    END IF;
+    DELETE FROM {trash_writes} AS w
+    WHERE w.generation = ANY (generations) AND w.checkpoint_ns = row_.checkpoint_ns
+      AND w.checkpoint_id = row_.checkpoint_id AND w.task_id = row_.task_id AND w.idx = row_.idx;
+    PERFORM {restore}(generations);
+    RETURN row_;
+END
+$lgec$
+""",
+}
