@@ -1,0 +1,218 @@
+"""The SQL of saving and loading. ``{checkpoints}``, ``{blobs}`` and ``{writes}`` are the tables.
+
+Every statement filters on the tenant, though Row-Level Security would: the filter picks
+the index, and the policy is the guard for the day when a filter is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# Nothing is stored unless everything the checkpoint names is there: `missing` holds the
+# unchanged channels whose values are gone (the thread was deleted under the run), and
+# `orphaned` is true where a channel can only be rebuilt from ancestors that are gone.
+# The thread's birth is carried from row to row, so it survives the pruning of the first.
+SAVE = """
+WITH missing AS (
+    SELECT u.channel FROM unnest(%(relied_on)b::text[], %(relied_on_versions)b::text[])
+        AS u (channel, version)
+    WHERE NOT EXISTS (
+        SELECT FROM {blobs} b
+        WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
+          AND b.checkpoint_ns = %(ns)s::text
+          AND b.channel = u.channel AND b.version = u.version)
+), verdict AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM missing) AS missing,
+        %(rebuilt)s::bool AND %(parent)s::text IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {checkpoints} c
+            WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+              AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = %(parent)s::text
+        ) AS orphaned
+), stored_blobs AS (
+    INSERT INTO {blobs} (tenant, thread_id, checkpoint_ns, channel, version, type, blob)
+    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text,
+           u.channel, u.version, u.type, u.blob
+    FROM verdict v, unnest(%(written)b::text[], %(written_versions)b::text[],
+        %(written_types)b::text[], %(written_blobs)b::bytea[]) AS u (channel, version, type, blob)
+    WHERE NOT v.missing AND NOT v.orphaned
+    ON CONFLICT DO NOTHING
+), stored AS (
+    INSERT INTO {checkpoints} AS c (tenant, thread_id, checkpoint_ns, checkpoint_id,
+        parent_id, root_id, source, step, run_id, format, channels, versions, held, delta,
+        made_at, born_at, type, state)
+    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text,
+        %(parent)s::text, %(root)s::text, %(source)s::text, %(step)s::bigint,
+        %(run_id)s::text, %(format)s::integer, %(channels)b::text[], %(versions)b::text[],
+        %(held)b::text[], %(delta)b::text[], %(made_at)s::timestamptz,
+        least(%(made_at)s::timestamptz, (
+            SELECT f.born_at FROM {checkpoints} f
+            WHERE f.tenant = %(tenant)s::text AND f.thread_id = %(thread_id)s::text
+            ORDER BY f.tenant, f.thread_id, f.checkpoint_ns, f.checkpoint_id LIMIT 1)),
+        %(type)s::text, %(state)b::bytea
+    FROM verdict v
+    WHERE NOT v.missing AND NOT v.orphaned
+    ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
+        parent_id = EXCLUDED.parent_id, root_id = EXCLUDED.root_id,
+        source = EXCLUDED.source, step = EXCLUDED.step, run_id = EXCLUDED.run_id,
+        format = EXCLUDED.format, channels = EXCLUDED.channels,
+        versions = EXCLUDED.versions, held = EXCLUDED.held, delta = EXCLUDED.delta,
+        made_at = EXCLUDED.made_at, type = EXCLUDED.type, state = EXCLUDED.state
+)
+SELECT missing, orphaned FROM verdict
+"""
+
+# Pruning of a thread whose survivors are simply its newest checkpoints: no subgraph rows,
+# nothing that is rebuilt from ancestors. A statement of its own: rows that SAVE inserts are
+# invisible to a DELETE beside them. For every other thread it only says that a prune is due.
+TRIM = """
+WITH thread AS MATERIALIZED (
+    SELECT c.checkpoint_ns, c.checkpoint_id, c.channels, c.versions, c.delta
+    FROM {checkpoints} c
+    WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+), facts AS MATERIALIZED (
+    SELECT count(*) FILTER (WHERE checkpoint_ns = '') > %(keep)s::bigint AS due,
+           bool_and(checkpoint_ns = '' AND cardinality(delta) = 0) AS plain
+    FROM thread
+), ranked AS MATERIALIZED (
+    SELECT t.checkpoint_id, t.channels, t.versions,
+           row_number() OVER (ORDER BY t.checkpoint_id DESC) > %(keep)s::bigint AS doomed
+    FROM thread t, facts f WHERE f.due AND f.plain
+), garbage AS (
+    SELECT u.channel, u.version
+    FROM ranked r, unnest(r.channels, r.versions) AS u (channel, version)
+    GROUP BY u.channel, u.version HAVING bool_and(r.doomed)
+), cleared_writes AS (
+    DELETE FROM {writes} w USING ranked r
+    WHERE r.doomed AND w.tenant = %(tenant)s::text AND w.thread_id = %(thread_id)s::text
+      AND w.checkpoint_ns = '' AND w.checkpoint_id = r.checkpoint_id
+), cleared_blobs AS (
+    DELETE FROM {blobs} b USING garbage g
+    WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
+      AND b.checkpoint_ns = '' AND b.channel = g.channel AND b.version = g.version
+), cleared AS (
+    DELETE FROM {checkpoints} c USING ranked r
+    WHERE r.doomed AND c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+      AND c.checkpoint_ns = '' AND c.checkpoint_id = r.checkpoint_id
+)
+SELECT due AND NOT plain FROM facts
+"""
+
+_WRITE = """
+INSERT INTO {writes} AS w (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, task_path,
+    idx, channel, type, blob, written_at)
+SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text, %(task_id)s::text,
+    %(task_path)s::text, u.idx, u.channel, u.type, u.blob, %(now)s::timestamptz
+FROM unnest(%(idx)s::integer[], %(channels)b::text[], %(types)b::text[], %(blobs)b::bytea[])
+    AS u (idx, channel, type, blob)
+ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx) """
+WRITE_ONCE = _WRITE + "DO NOTHING"
+WRITE_OVER = (
+    _WRITE
+    + """DO UPDATE SET channel = EXCLUDED.channel, type = EXCLUDED.type,
+    blob = EXCLUDED.blob, task_path = EXCLUDED.task_path, written_at = EXCLUDED.written_at"""
+)
+
+_LOADED = """c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_id, c.type, c.state,
+    v.channels, v.types, v.blobs, p.tasks, p.channels, p.types, p.blobs"""
+_LOAD_JOINS = """
+CROSS JOIN LATERAL (
+    SELECT array_agg(b.channel) AS channels, array_agg(b.type) AS types,
+           array_agg(b.blob) AS blobs
+    FROM unnest(c.channels, c.versions) AS u (channel, version)
+    JOIN {blobs} b ON b.tenant = %(tenant)s::text AND b.thread_id = c.thread_id
+        AND b.checkpoint_ns = c.checkpoint_ns
+        AND b.channel = u.channel AND b.version = u.version
+) v
+CROSS JOIN LATERAL (
+    SELECT array_agg(o.task_id) AS tasks, array_agg(o.channel) AS channels,
+           array_agg(o.type) AS types, array_agg(o.blob) AS blobs
+    FROM (
+        SELECT w.task_id, w.channel, w.type, w.blob FROM {writes} w
+        WHERE w.tenant = %(tenant)s::text AND w.thread_id = c.thread_id
+          AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id
+        ORDER BY w.task_path, w.task_id, w.idx
+    ) o
+) p
+"""
+LOAD_NEWEST = f"""
+SELECT {_LOADED} FROM (
+    SELECT * FROM {{checkpoints}} c
+    WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+      AND c.checkpoint_ns = %(ns)s::text
+    ORDER BY c.checkpoint_id DESC LIMIT 1
+) c {_LOAD_JOINS}"""
+LOAD_ONE = f"""
+SELECT {_LOADED} FROM (
+    SELECT * FROM {{checkpoints}} c
+    WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+      AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = %(id)s::text
+) c {_LOAD_JOINS}"""
+
+# Greatest id first, over all threads and namespaces; the rest of the key breaks ties, so
+# that a page can go on exactly where the one before it ended.
+LIST_CONDITIONS = {
+    "thread_id": "c.thread_id = %(thread_id)s::text",
+    "ns": "c.checkpoint_ns = %(ns)s::text",
+    "id": "c.checkpoint_id = %(id)s::text",
+    "before": "c.checkpoint_id < %(before)s::text",
+    "source": "c.source = %(source)s::text",
+    "step": "c.step = %(step)s::bigint",
+    "run_id": "c.run_id = %(run_id)s::text",
+    "after_id": "(c.checkpoint_id, c.thread_id, c.checkpoint_ns)"
+    " < (%(after_id)s::text, %(after_thread)s::text, %(after_ns)s::text)",
+}
+
+
+def list_page(conditions: Iterable[str]) -> str:
+    """The statement of one page of a listing; only the conditions that are set are in it.
+
+    A condition that is there but switched off would keep the planner from the index.
+    """
+    tests = "".join(f" AND {LIST_CONDITIONS[name]}" for name in conditions)
+    order = "ORDER BY c.checkpoint_id DESC, c.thread_id DESC, c.checkpoint_ns DESC"
+    return f"""
+SELECT {_LOADED} FROM (
+    SELECT * FROM {{checkpoints}} c WHERE c.tenant = %(tenant)s::text{tests}
+    {order} LIMIT %(page)s::bigint
+) c {_LOAD_JOINS}
+{order}"""
+
+
+# One page of the walk from a checkpoint to its ancestors. A channel is `wanted` until an
+# ancestor holds its value; that ancestor's own writes came after the value, so they count.
+# The last row tells where the walk stopped: the next page begins there.
+HISTORY_PAGE = """
+WITH RECURSIVE walk (depth, id, parent, wanted, held, channels, versions) AS (
+    SELECT 0, t.checkpoint_id, t.parent_id, %(wanted)b::text[], ARRAY[]::text[],
+           ARRAY[]::text[], ARRAY[]::text[]
+    FROM (SELECT * FROM {checkpoints} c
+          WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+            AND c.checkpoint_ns = %(ns)s::text
+            AND (%(id)s::text IS NULL OR c.checkpoint_id = %(id)s::text)
+          ORDER BY c.checkpoint_id DESC LIMIT 1) t
+    UNION ALL
+    SELECT w.depth + 1, c.checkpoint_id, c.parent_id,
+        ARRAY(SELECT x FROM unnest(w.wanted) AS u (x) WHERE x <> ALL (w.held)),
+        c.held, c.channels, c.versions
+    FROM walk w JOIN {checkpoints} c
+      ON c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+     AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = w.parent
+    WHERE NOT w.wanted <@ w.held AND w.depth < %(page)s::integer
+)
+SELECT 'write' AS kind, a.depth, r.channel, r.type, r.blob, r.task_id, r.task_path, r.idx
+FROM walk a JOIN {writes} r
+  ON r.tenant = %(tenant)s::text AND r.thread_id = %(thread_id)s::text
+ AND r.checkpoint_ns = %(ns)s::text AND r.checkpoint_id = a.id AND r.channel = ANY (a.wanted)
+WHERE a.depth > 0
+UNION ALL
+SELECT 'value', a.depth, b.channel, b.type, b.blob, NULL, NULL, NULL
+FROM walk a
+CROSS JOIN unnest(a.channels, a.versions) AS u (channel, version)
+JOIN {blobs} b
+  ON b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
+ AND b.checkpoint_ns = %(ns)s::text AND b.channel = u.channel AND b.version = u.version
+WHERE a.depth > 0 AND u.channel = ANY (a.wanted) AND u.channel = ANY (a.held)
+UNION ALL
+SELECT 'end', depth, id, NULL, NULL, NULL, NULL, NULL FROM walk
+WHERE depth = (SELECT max(depth) FROM walk)
+"""
