@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from ..errors import RetentionError
 from ..plan import Plan, Statement, adrive
+from .arrays import adapt
 from .base import TenantSaver
 from .driver import (
     COMMIT,
@@ -300,6 +301,7 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
 
 
 async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:
+    adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [await _answer(await _execute(conn, one), one) for one in batch]
     async with conn.pipeline():

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from ..errors import HistoryNeededError, ThreadExistsError
 from ..plan import Plan
+from .arrays import Texts
 from .names import Names, pin
 from .plans import Step, Transaction
 from .schema import Batch
@@ -21,7 +22,7 @@ _BATCH = 100
 
 _TABLES = ("{checkpoints}", "{blobs}", "{writes}")
 _ERASE = tuple(
-    f"DELETE FROM {table} WHERE tenant = %(tenant)s::text AND thread_id = ANY (%(threads)b::text[])"
+    f"DELETE FROM {table} WHERE tenant = %(tenant)s::text AND thread_id = ANY (%(threads)s::text[])"
     for table in _TABLES
 )
 _FACTS = """
@@ -30,20 +31,20 @@ SELECT checkpoint_ns, checkpoint_id, parent_id, root_id, source, run_id,
 FROM {checkpoints} WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
 """
 _DROP = tuple(
-    f"""DELETE FROM {table} t USING unnest(%(ns)b::text[], %(ids)b::text[]) AS u (ns, id)
+    f"""DELETE FROM {table} t USING unnest(%(ns)s::text[], %(ids)s::text[]) AS u (ns, id)
 WHERE t.tenant = %(tenant)s::text AND t.thread_id = %(thread_id)s::text
   AND t.checkpoint_ns = u.ns AND t.checkpoint_id = u.id"""
     for table in ("{checkpoints}", "{writes}")
 )
 _DROP_BLOBS = """
 DELETE FROM {blobs} t
-USING unnest(%(ns)b::text[], %(channels)b::text[], %(versions)b::text[]) AS u (ns, channel, version)
+USING unnest(%(ns)s::text[], %(channels)s::text[], %(versions)s::text[]) AS u (ns, channel, version)
 WHERE t.tenant = %(tenant)s::text AND t.thread_id = %(thread_id)s::text
   AND t.checkpoint_ns = u.ns AND t.channel = u.channel AND t.version = u.version
 """
 _THREADS_OF_RUNS = """
 SELECT DISTINCT thread_id FROM {checkpoints}
-WHERE tenant = %(tenant)s::text AND run_id = ANY (%(runs)b::text[]) ORDER BY thread_id
+WHERE tenant = %(tenant)s::text AND run_id = ANY (%(runs)s::text[]) ORDER BY thread_id
 """
 _OCCUPIED = """
 SELECT EXISTS (SELECT FROM {checkpoints}
@@ -73,7 +74,7 @@ ORDER BY thread_id LIMIT %(batch)s::bigint
 _ERASE_STALE = """
 WITH stale AS MATERIALIZED (
     SELECT thread_id FROM {checkpoints}
-    WHERE tenant = %(tenant)s::text AND thread_id = ANY (%(threads)b::text[])
+    WHERE tenant = %(tenant)s::text AND thread_id = ANY (%(threads)s::text[])
     GROUP BY thread_id
     HAVING max(made_at) < %(cutoff)s::timestamptz AND count(made_at) = count(*)
 ), gone AS (
@@ -101,7 +102,7 @@ ORDER BY w.thread_id LIMIT %(batch)s::bigint
 """
 _ERASE_STRAY = """
 DELETE FROM {writes} w
-WHERE w.tenant = %(tenant)s::text AND w.thread_id = ANY (%(threads)b::text[])
+WHERE w.tenant = %(tenant)s::text AND w.thread_id = ANY (%(threads)s::text[])
   AND w.written_at < %(cutoff)s::timestamptz
   AND NOT EXISTS (SELECT FROM {checkpoints} c
       WHERE c.tenant = w.tenant AND c.thread_id = w.thread_id
@@ -134,7 +135,7 @@ Rule = Callable[[Sequence[Row]], set[Place]]
 
 def erase(names: Names, tenant: str, threads: Sequence[str]) -> Plan[Step, None]:
     """Delete threads, all of each, in one transaction."""
-    params = {"tenant": tenant, "threads": list(threads)}
+    params = {"tenant": tenant, "threads": Texts(threads)}
     yield [
         *names.lock(tenant, *threads),
         *(names.statement(text, params, fetch=False) for text in _ERASE),
@@ -168,7 +169,7 @@ def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, Non
     if not runs:
         return
     wanted = frozenset(runs)
-    params = {"tenant": tenant, "runs": list(wanted)}
+    params = {"tenant": tenant, "runs": Texts(wanted)}
     _, rows = yield [pin(tenant), names.statement(_THREADS_OF_RUNS, params)]
     refused = []
     for (thread_id,) in rows:
@@ -206,12 +207,12 @@ def _prune(names: Names, tenant: str, thread_id: str, rule: Rule) -> Plan[Batch,
     freed = {(row.ns, *item) for row in doomed for item in row.versions.items()} - used
     # Writes go by the checkpoints that go: those of a step that is just being saved may be
     # here before their checkpoint is.
-    params = {**key, "ns": [row.ns for row in doomed], "ids": [row.id for row in doomed]}
+    params = {**key, "ns": Texts(row.ns for row in doomed), "ids": Texts(row.id for row in doomed)}
     blobs = {
         **key,
-        "ns": [ns for ns, _, _ in freed],
-        "channels": [channel for _, channel, _ in freed],
-        "versions": [version for _, _, version in freed],
+        "ns": Texts(ns for ns, _, _ in freed),
+        "channels": Texts(channel for _, channel, _ in freed),
+        "versions": Texts(version for _, _, version in freed),
     }
     yield [
         *(names.statement(text, params, fetch=False) for text in _DROP),
@@ -261,7 +262,7 @@ def vacuum(names: Names, tenant: str, cutoff: datetime) -> Plan[Step, int]:
             if not rows:
                 break
             threads = [thread_id for (thread_id,) in rows]
-            params = {**base, "threads": threads}
+            params = {**base, "threads": Texts(threads)}
             fetch = remove is _ERASE_STALE
             *_, done = yield [
                 *names.lock(tenant, *threads),

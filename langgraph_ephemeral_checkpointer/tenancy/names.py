@@ -15,8 +15,12 @@ SETTING = "langgraph.tenant"
 _MAX_IDENTIFIER = 63
 """Bytes that Postgres keeps of an identifier; it silently cuts off the rest."""
 
+# Saving and loading are statements whose one good plan is known. Left to itself, Postgres
+# plans them anew each time, which takes longer than to execute them.
+_GENERIC = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _PIN = f"SELECT set_config('{SETTING}', %s::text, true)"
-_LOCK_ONE = f"SELECT set_config('{SETTING}', %s::text, true), pg_advisory_xact_lock(%s::bigint)"
+_PIN_HOT = f"{_PIN}, {_GENERIC}"
+_LOCK_ONE = f"{_PIN}, {_GENERIC}, pg_advisory_xact_lock(%s::bigint)"
 _LOCK_MANY = "SELECT pg_advisory_xact_lock(k) FROM unnest(%s::bigint[]) AS u (k)"
 
 
@@ -103,6 +107,11 @@ class Names:
         return [pin(tenant), Statement(_LOCK_MANY, (keys,))]
 
 
-def pin(tenant: str) -> Statement:
-    """Let the policies admit one tenant until the transaction ends."""
-    return Statement(_PIN, (tenant,))
+def pin(tenant: str, *, hot: bool = False) -> Statement:
+    """Let the policies admit one tenant until the transaction ends.
+
+    Args:
+        tenant: The tenant.
+        hot: A statement that is used all the time follows: do not plan it anew.
+    """
+    return Statement(_PIN_HOT if hot else _PIN, (tenant,))

@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from ..errors import ThreadDeletedError
 from ..plan import Plan, Statement
 from . import statements as sql
+from .arrays import Texts
 from .names import Names, pin
 from .rows import Save, Target, TypedSerializer, column_filter, load_tuple, matches
 from .schema import Batch
@@ -75,7 +76,7 @@ def store_writes(
 ) -> Plan[Step, None]:
     """Store the writes of a task; ``over`` replaces those that are there already."""
     template = sql.WRITE_OVER if over else sql.WRITE_ONCE
-    yield [pin(target.tenant), names.statement(template, params, fetch=False)]
+    yield [pin(target.tenant, hot=True), names.statement(template, params, fetch=False)]
 
 
 def load(
@@ -89,7 +90,7 @@ def load(
         "ns": target.ns,
         "id": target.checkpoint_id,
     }
-    _, rows = yield [pin(target.tenant), names.statement(template, params)]
+    _, rows = yield [pin(target.tenant, hot=True), names.statement(template, params)]
     return load_tuple(serde, rows[0]) if rows else None
 
 
@@ -181,7 +182,7 @@ def history(
             "thread_id": target.thread_id,
             "ns": target.ns,
             "id": start,
-            "wanted": wanted,
+            "wanted": Texts(wanted),
             "page": _HISTORY_PAGE,
         }
         _, rows = yield [pin(target.tenant), names.statement(sql.HISTORY_PAGE, params)]

@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ..checkpoint_ids import time_of_id, time_of_ts
+from .arrays import Blobs, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"
 
@@ -84,12 +85,12 @@ class Save:
         typed = [serde.dumps_typed(self.values[name]) for name in written]
         return {
             **self.columns,
-            "written": written,
-            "written_versions": [self.versions[name] for name in written],
-            "written_types": [kind for kind, _ in typed],
-            "written_blobs": [blob for _, blob in typed],
-            "relied_on": relied_on,
-            "relied_on_versions": [self.versions[name] for name in relied_on],
+            "written": Texts(written),
+            "written_versions": Texts(self.versions[name] for name in written),
+            "written_types": Texts(kind for kind, _ in typed),
+            "written_blobs": Blobs(blob for _, blob in typed),
+            "relied_on": Texts(relied_on),
+            "relied_on_versions": Texts(self.versions[name] for name in relied_on),
         }
 
 
@@ -188,10 +189,10 @@ def prepare_save(
             "step": _column_int(meta.get("step")),
             "run_id": _column_text(meta.get("run_id")),
             "format": _column_int(checkpoint.get("v")),
-            "channels": list(versions),
-            "versions": list(versions.values()),
-            "held": list(held),
-            "delta": sorted(delta),
+            "channels": Texts(versions),
+            "versions": Texts(versions.values()),
+            "held": Texts(held),
+            "delta": Texts(sorted(delta)),
             "made_at": moment(made),
             "type": kind,
             "state": state,
@@ -230,9 +231,9 @@ def write_params(
         "task_id": str(task_id),
         "task_path": task_path,
         "idx": [WRITES_IDX_MAP.get(channel, i) for i, (channel, _) in enumerate(writes)],
-        "channels": [channel for channel, _ in writes],
-        "types": [kind for kind, _ in typed],
-        "blobs": [blob for _, blob in typed],
+        "channels": Texts(channel for channel, _ in writes),
+        "types": Texts(kind for kind, _ in typed),
+        "blobs": Blobs(blob for _, blob in typed),
         "now": now,
     }
 

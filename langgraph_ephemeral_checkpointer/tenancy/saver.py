@@ -22,6 +22,7 @@ from psycopg_pool import ConnectionPool
 
 from ..errors import RetentionError
 from ..plan import Plan, Statement, drive
+from .arrays import adapt
 from .base import TenantSaver
 from .driver import (
     COMMIT,
@@ -296,6 +297,7 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
 
 
 def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:
+    adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [_answer(_execute(conn, one), one) for one in batch]
     with conn.pipeline():

@@ -4,36 +4,43 @@ Every statement filters on the tenant, though Row-Level Security would: the filt
 the index, and the policy is the guard for the day when a filter is forgotten.
 """
 
+# Rows are looked up by their whole key with `LATERAL ... LIMIT 1`: left to a join, the
+# planner reads all blobs of the thread where its statistics are stale.
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Nothing is stored unless everything the checkpoint names is there: `missing` holds the
-# unchanged channels whose values are gone (the thread was deleted under the run), and
-# `orphaned` is true where a channel can only be rebuilt from ancestors that are gone.
-# The thread's birth is carried from row to row, so it survives the pruning of the first.
+# Nothing is stored unless everything the checkpoint names is there. A run relies on the
+# channels it did not change being stored with the checkpoint it went on from: as long as
+# that one exists they are, since a thread is deleted whole and a prune keeps what is named.
+# So one look at the parent tells both what is `missing` (the thread was deleted under the
+# run, or the caller never stored it) and what is `orphaned` (a channel can only be rebuilt
+# from ancestors). The thread's birth is carried from row to row, so that it survives the
+# pruning of the first.
 SAVE = """
-WITH missing AS (
-    SELECT u.channel FROM unnest(%(relied_on)b::text[], %(relied_on_versions)b::text[])
-        AS u (channel, version)
-    WHERE NOT EXISTS (
-        SELECT FROM {blobs} b
-        WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
-          AND b.checkpoint_ns = %(ns)s::text
-          AND b.channel = u.channel AND b.version = u.version)
-), verdict AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM missing) AS missing,
-        %(rebuilt)s::bool AND %(parent)s::text IS NOT NULL AND NOT EXISTS (
-            SELECT FROM {checkpoints} c
-            WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
-              AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = %(parent)s::text
-        ) AS orphaned
+WITH verdict AS MATERIALIZED (
+    SELECT cardinality(%(relied_on)s::text[]) > 0 AND NOT coalesce(
+               p.held @> %(relied_on)s::text[] AND p.versions @> %(relied_on_versions)s::text[],
+               false) AS missing,
+           %(rebuilt)s::bool AND %(parent)s::text IS NOT NULL AND p.checkpoint_id IS NULL
+               AS orphaned,
+           coalesce(p.born_at, (
+               SELECT f.born_at FROM {checkpoints} f
+               WHERE f.tenant = %(tenant)s::text AND f.thread_id = %(thread_id)s::text
+               ORDER BY f.tenant, f.thread_id, f.checkpoint_ns, f.checkpoint_id LIMIT 1)
+           ) AS born_at
+    FROM (VALUES (1)) one (row) LEFT JOIN LATERAL (
+        SELECT c.checkpoint_id, c.held, c.versions, c.born_at FROM {checkpoints} c
+        WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+          AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = %(parent)s::text
+        LIMIT 1) p ON true
 ), stored_blobs AS (
     INSERT INTO {blobs} (tenant, thread_id, checkpoint_ns, channel, version, type, blob)
     SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text,
            u.channel, u.version, u.type, u.blob
-    FROM verdict v, unnest(%(written)b::text[], %(written_versions)b::text[],
-        %(written_types)b::text[], %(written_blobs)b::bytea[]) AS u (channel, version, type, blob)
+    FROM verdict v, unnest(%(written)s::text[], %(written_versions)s::text[],
+        %(written_types)s::text[], %(written_blobs)s::bytea[]) AS u (channel, version, type, blob)
     WHERE NOT v.missing AND NOT v.orphaned
     ON CONFLICT DO NOTHING
 ), stored AS (
@@ -42,13 +49,10 @@ WITH missing AS (
         made_at, born_at, type, state)
     SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text,
         %(parent)s::text, %(root)s::text, %(source)s::text, %(step)s::bigint,
-        %(run_id)s::text, %(format)s::integer, %(channels)b::text[], %(versions)b::text[],
-        %(held)b::text[], %(delta)b::text[], %(made_at)s::timestamptz,
-        least(%(made_at)s::timestamptz, (
-            SELECT f.born_at FROM {checkpoints} f
-            WHERE f.tenant = %(tenant)s::text AND f.thread_id = %(thread_id)s::text
-            ORDER BY f.tenant, f.thread_id, f.checkpoint_ns, f.checkpoint_id LIMIT 1)),
-        %(type)s::text, %(state)b::bytea
+        %(run_id)s::text, %(format)s::integer, %(channels)s::text[], %(versions)s::text[],
+        %(held)s::text[], %(delta)s::text[], %(made_at)s::timestamptz,
+        least(%(made_at)s::timestamptz, v.born_at),
+        %(type)s::text, %(state)s::bytea
     FROM verdict v
     WHERE NOT v.missing AND NOT v.orphaned
     ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
@@ -102,7 +106,7 @@ INSERT INTO {writes} AS w (tenant, thread_id, checkpoint_ns, checkpoint_id, task
     idx, channel, type, blob, written_at)
 SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text, %(task_id)s::text,
     %(task_path)s::text, u.idx, u.channel, u.type, u.blob, %(now)s::timestamptz
-FROM unnest(%(idx)s::integer[], %(channels)b::text[], %(types)b::text[], %(blobs)b::bytea[])
+FROM unnest(%(idx)s::integer[], %(channels)s::text[], %(types)s::text[], %(blobs)s::bytea[])
     AS u (idx, channel, type, blob)
 ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx) """
 WRITE_ONCE = _WRITE + "DO NOTHING"
@@ -119,9 +123,11 @@ CROSS JOIN LATERAL (
     SELECT array_agg(b.channel) AS channels, array_agg(b.type) AS types,
            array_agg(b.blob) AS blobs
     FROM unnest(c.channels, c.versions) AS u (channel, version)
-    JOIN {blobs} b ON b.tenant = %(tenant)s::text AND b.thread_id = c.thread_id
-        AND b.checkpoint_ns = c.checkpoint_ns
-        AND b.channel = u.channel AND b.version = u.version
+    CROSS JOIN LATERAL (
+        SELECT x.channel, x.type, x.blob FROM {blobs} x
+        WHERE x.tenant = %(tenant)s::text AND x.thread_id = c.thread_id
+          AND x.checkpoint_ns = c.checkpoint_ns
+          AND x.channel = u.channel AND x.version = u.version LIMIT 1) b
 ) v
 CROSS JOIN LATERAL (
     SELECT array_agg(o.task_id) AS tasks, array_agg(o.channel) AS channels,
@@ -183,7 +189,7 @@ SELECT {_LOADED} FROM (
 # The last row tells where the walk stopped: the next page begins there.
 HISTORY_PAGE = """
 WITH RECURSIVE walk (depth, id, parent, wanted, held, channels, versions) AS (
-    SELECT 0, t.checkpoint_id, t.parent_id, %(wanted)b::text[], ARRAY[]::text[],
+    SELECT 0, t.checkpoint_id, t.parent_id, %(wanted)s::text[], ARRAY[]::text[],
            ARRAY[]::text[], ARRAY[]::text[]
     FROM (SELECT * FROM {checkpoints} c
           WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
@@ -208,9 +214,11 @@ UNION ALL
 SELECT 'value', a.depth, b.channel, b.type, b.blob, NULL, NULL, NULL
 FROM walk a
 CROSS JOIN unnest(a.channels, a.versions) AS u (channel, version)
-JOIN {blobs} b
-  ON b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
- AND b.checkpoint_ns = %(ns)s::text AND b.channel = u.channel AND b.version = u.version
+CROSS JOIN LATERAL (
+    SELECT x.channel, x.type, x.blob FROM {blobs} x
+    WHERE x.tenant = %(tenant)s::text AND x.thread_id = %(thread_id)s::text
+      AND x.checkpoint_ns = %(ns)s::text
+      AND x.channel = u.channel AND x.version = u.version LIMIT 1) b
 WHERE a.depth > 0 AND u.channel = ANY (a.wanted) AND u.channel = ANY (a.held)
 UNION ALL
 SELECT 'end', depth, id, NULL, NULL, NULL, NULL, NULL FROM walk
