@@ -68,37 +68,40 @@ SELECT missing, orphaned FROM verdict
 # Pruning of a thread whose survivors are simply its newest checkpoints: no subgraph rows,
 # nothing that is rebuilt from ancestors. A statement of its own: rows that SAVE inserts are
 # invisible to a DELETE beside them. For every other thread it only says that a prune is due.
+# Rows are deleted by their address: under the thread's lock nobody else moves them.
 TRIM = """
 WITH thread AS MATERIALIZED (
-    SELECT c.checkpoint_ns, c.checkpoint_id, c.channels, c.versions, c.delta
+    SELECT c.ctid AS address, c.checkpoint_ns, c.checkpoint_id, c.channels, c.versions,
+           c.checkpoint_ns <> '' OR cardinality(c.delta) > 0 AS special,
+           row_number() OVER (ORDER BY c.checkpoint_ns DESC, c.checkpoint_id DESC) AS place
     FROM {checkpoints} c
     WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
-), facts AS MATERIALIZED (
-    SELECT count(*) FILTER (WHERE checkpoint_ns = '') > %(keep)s::bigint AS due,
-           bool_and(checkpoint_ns = '' AND cardinality(delta) = 0) AS plain
-    FROM thread
-), ranked AS MATERIALIZED (
-    SELECT t.checkpoint_id, t.channels, t.versions,
-           row_number() OVER (ORDER BY t.checkpoint_id DESC) > %(keep)s::bigint AS doomed
-    FROM thread t, facts f WHERE f.due AND f.plain
-), garbage AS (
-    SELECT u.channel, u.version
-    FROM ranked r, unnest(r.channels, r.versions) AS u (channel, version)
-    GROUP BY u.channel, u.version HAVING bool_and(r.doomed)
+), doomed AS MATERIALIZED (
+    SELECT t.address, t.checkpoint_id, t.channels, t.versions FROM thread t
+    WHERE t.place > %(keep)s::bigint AND NOT EXISTS (SELECT FROM thread s WHERE s.special)
+), garbage AS MATERIALIZED (
+    SELECT u.channel, u.version FROM doomed d, unnest(d.channels, d.versions) u (channel, version)
+    EXCEPT
+    SELECT u.channel, u.version FROM thread t, unnest(t.channels, t.versions) u (channel, version)
+    WHERE t.place <= %(keep)s::bigint
 ), cleared_writes AS (
-    DELETE FROM {writes} w USING ranked r
-    WHERE r.doomed AND w.tenant = %(tenant)s::text AND w.thread_id = %(thread_id)s::text
-      AND w.checkpoint_ns = '' AND w.checkpoint_id = r.checkpoint_id
+    DELETE FROM {writes} w
+    WHERE w.tenant = %(tenant)s::text AND w.thread_id = %(thread_id)s::text
+      AND w.checkpoint_ns = '' AND w.checkpoint_id = ANY (ARRAY(SELECT checkpoint_id FROM doomed))
 ), cleared_blobs AS (
-    DELETE FROM {blobs} b USING garbage g
-    WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
-      AND b.checkpoint_ns = '' AND b.channel = g.channel AND b.version = g.version
+    DELETE FROM {blobs} b
+    WHERE b.tenant = %(tenant)s::text AND b.ctid = ANY (ARRAY(
+        SELECT x.address FROM garbage g CROSS JOIN LATERAL (
+            SELECT y.ctid AS address FROM {blobs} y
+            WHERE y.tenant = %(tenant)s::text AND y.thread_id = %(thread_id)s::text
+              AND y.checkpoint_ns = '' AND y.channel = g.channel AND y.version = g.version
+            LIMIT 1) x))
 ), cleared AS (
-    DELETE FROM {checkpoints} c USING ranked r
-    WHERE r.doomed AND c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
-      AND c.checkpoint_ns = '' AND c.checkpoint_id = r.checkpoint_id
+    DELETE FROM {checkpoints} c
+    WHERE c.tenant = %(tenant)s::text AND c.ctid = ANY (ARRAY(SELECT address FROM doomed))
 )
-SELECT due AND NOT plain FROM facts
+SELECT bool_or(special) AND count(*) FILTER (WHERE checkpoint_ns = '') > %(keep)s::bigint
+FROM thread
 """
 
 _WRITE = """
