@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .aio import AsyncTenantPostgresSaver
-from .saver import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.aio import AsyncTenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
 
 __all__ = ["AsyncTenantPostgresSaver", "TenantPostgresSaver"]

@@ -20,13 +20,25 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from ..plan import Plan
-from . import erasing, plans
-from .names import Names
-from .plans import Listing, Step
-from .rows import Target, prepare_save, replaces, thread_target, write_params
-from .schema import ddl
-from .scope import RunVersion, Scopes, TenantOf, checked_tenant, checked_thread
+from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
+from langgraph_ephemeral_checkpointer.tenancy.rows import (
+    Target,
+    prepare_save,
+    replaces,
+    thread_target,
+    write_params,
+)
+from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
+from langgraph_ephemeral_checkpointer.tenancy.scope import (
+    RunVersion,
+    Scopes,
+    TenantOf,
+    checked_tenant,
+    checked_thread,
+)
 
 
 class SetUp:

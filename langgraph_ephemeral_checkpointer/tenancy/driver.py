@@ -10,9 +10,13 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from ..errors import RowSecurityError, StorageError, StorageUnavailableError
-from ..plan import Statement
-from .schema import Role
+from langgraph_ephemeral_checkpointer.errors import (
+    RowSecurityError,
+    StorageError,
+    StorageUnavailableError,
+)
+from langgraph_ephemeral_checkpointer.plan import Statement
+from langgraph_ephemeral_checkpointer.tenancy.schema import Role
 
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 

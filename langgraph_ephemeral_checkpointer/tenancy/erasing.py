@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 
-from ..errors import HistoryNeededError, ThreadExistsError
-from ..plan import Plan
-from .arrays import Texts
-from .names import Names, pin
-from .plans import Step, Transaction
-from .schema import Batch
-from .survival import Place, Row, closure, latest_of_each, newest_roots
+from langgraph_ephemeral_checkpointer.errors import HistoryNeededError, ThreadExistsError
+from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.survivors import Key, LeaveWholeError
+from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
+from langgraph_ephemeral_checkpointer.tenancy.driver import logger
+from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
+from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
+from langgraph_ephemeral_checkpointer.tenancy.survival import (
+    Stored,
+    latest_of_each,
+    newest_roots,
+    without_runs,
+)
 
 _BATCH = 100
 """Threads per delete transaction."""
@@ -26,7 +34,7 @@ _ERASE = tuple(
     for table in _TABLES
 )
 _FACTS = """
-SELECT checkpoint_ns, checkpoint_id, parent_id, root_id, source, run_id,
+SELECT checkpoint_ns, checkpoint_id, parent_id, callers, source, run_id,
        channels, versions, held, delta
 FROM {checkpoints} WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
 """
@@ -51,7 +59,7 @@ SELECT EXISTS (SELECT FROM {checkpoints}
     WHERE tenant = %(tenant)s::text AND thread_id = %(target)s::text)
 """
 _COPIED = {
-    "{checkpoints}": "checkpoint_ns, checkpoint_id, parent_id, root_id, source, step, run_id,"
+    "{checkpoints}": "checkpoint_ns, checkpoint_id, parent_id, callers, source, step, run_id,"
     " format, channels, versions, held, delta, made_at, born_at, type, state",
     "{blobs}": "checkpoint_ns, channel, version, type, blob",
     "{writes}": "checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob,"
@@ -129,7 +137,7 @@ _TENANTS = " UNION ".join(
     for table in _TABLES
 )
 
-Rule = Callable[[Sequence[Row]], set[Place]]
+Rule = Callable[[Sequence[Stored]], set[Key]]
 """Gives, from the rows of a thread, those that stay."""
 
 
@@ -156,7 +164,7 @@ def keep_latest_each(names: Names, owned: Iterable[tuple[str, str]]) -> Plan[Ste
 
 def keep_newest(names: Names, tenant: str, thread_id: str, keep: int) -> Plan[Step, None]:
     """Prune a thread to the newest ``keep`` of its root namespace and what those need."""
-    yield Transaction(_prune(names, tenant, thread_id, lambda rows: newest_roots(rows, keep)))
+    yield Transaction(_prune(names, tenant, thread_id, partial(newest_roots, keep=keep)))
 
 
 def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, None]:
@@ -174,7 +182,7 @@ def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, Non
     refused = []
     for (thread_id,) in rows:
         try:
-            yield Transaction(_prune(names, tenant, thread_id, _without_runs(wanted)))
+            yield Transaction(_prune(names, tenant, thread_id, partial(without_runs, runs=wanted)))
         except HistoryNeededError:
             refused.append(thread_id)
     if refused:
@@ -184,30 +192,27 @@ def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, Non
         )
 
 
-def _without_runs(runs: frozenset[str]) -> Rule:
-    def rule(rows: Sequence[Row]) -> set[Place]:
-        kept = {row.place for row in rows if row.run_id not in runs}
-        if closure(rows, kept) != kept:
-            raise HistoryNeededError
-        return kept
-
-    return rule
-
-
 def _prune(names: Names, tenant: str, thread_id: str, rule: Rule) -> Plan[Batch, None]:
     """Delete what a rule does not keep, and the blobs that nothing names any more."""
     key = {"tenant": tenant, "thread_id": thread_id}
     *_, found = yield [*names.lock(tenant, thread_id), names.statement(_FACTS, key)]
-    rows = [Row.read(row) for row in found]
-    kept = rule(rows)
-    doomed = [row for row in rows if row.place not in kept]
+    thread = [Stored.read(columns) for columns in found]
+    try:
+        kept = rule(thread)
+    except LeaveWholeError as error:
+        logger.warning("thread %r is left whole: %s", thread_id, error)
+        return
+    doomed = [one for one in thread if one.key not in kept]
     if not doomed:
         return
-    used = {(row.ns, *item) for row in rows if row.place in kept for item in row.versions.items()}
-    freed = {(row.ns, *item) for row in doomed for item in row.versions.items()} - used
     # Writes go by the checkpoints that go: those of a step that is just being saved may be
     # here before their checkpoint is.
-    params = {**key, "ns": Texts(row.ns for row in doomed), "ids": Texts(row.id for row in doomed)}
+    params = {
+        **key,
+        "ns": Texts(one.row.namespace for one in doomed),
+        "ids": Texts(one.row.id for one in doomed),
+    }
+    freed = _named(doomed) - _named(one for one in thread if one.key in kept)
     blobs = {
         **key,
         "ns": Texts(ns for ns, _, _ in freed),
@@ -218,6 +223,11 @@ def _prune(names: Names, tenant: str, thread_id: str, rule: Rule) -> Plan[Batch,
         *(names.statement(text, params, fetch=False) for text in _DROP),
         names.statement(_DROP_BLOBS, blobs, fetch=False),
     ]
+
+
+def _named(some: Iterable[Stored]) -> set[tuple[str, str, str]]:
+    """The blobs that checkpoints name: namespace, channel and version."""
+    return {(one.row.namespace, *pair) for one in some for pair in one.versions.items()}
 
 
 def copy(names: Names, tenant: str, source: str, target: str) -> Plan[Step, None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from ..plan import Statement
+from langgraph_ephemeral_checkpointer.plan import Statement
 
 SETTING = "langgraph.tenant"
 """The transaction-local setting that the Row-Level Security policies read."""

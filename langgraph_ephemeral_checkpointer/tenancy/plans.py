@@ -14,13 +14,20 @@ from typing import Any, TypeAlias
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from ..errors import ThreadDeletedError
-from ..plan import Plan, Statement
-from . import statements as sql
-from .arrays import Texts
-from .names import Names, pin
-from .rows import Save, Target, TypedSerializer, column_filter, load_tuple, matches
-from .schema import Batch
+from langgraph_ephemeral_checkpointer.errors import ThreadDeletedError
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.tenancy import statements as sql
+from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
+from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
+from langgraph_ephemeral_checkpointer.tenancy.rows import (
+    Save,
+    Target,
+    TypedSerializer,
+    column_filter,
+    load_tuple,
+    matches,
+)
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 
 _FIRST_PAGE = 32
 _LARGEST_PAGE = 1024

@@ -22,10 +22,13 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from ..checkpoint_ids import time_of_id, time_of_ts
-from .arrays import Blobs, Texts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"
+
+EVERY_CHANNEL = ""
+"""Stands among a checkpoint's delta channels where a client marks it without naming them."""
 
 
 class TypedSerializer(Protocol):
@@ -70,8 +73,6 @@ class Save:
     values: Mapping[str, Any]
     versions: Mapping[str, str]
     changed: frozenset[str]
-    needs_history: bool
-    """Whether a channel is rebuilt from ancestors, so that the parent must exist."""
 
     def params(self, serde: TypedSerializer, *, whole: bool) -> dict[str, Any]:
         """The parameters of the save statement.
@@ -125,6 +126,14 @@ def _column_text(value: object) -> str | None:
     return str(value)
 
 
+def _callers(parents: object) -> list[str]:
+    """The checkpoints a subgraph call belongs to: namespace and id, in turn."""
+    if not isinstance(parents, Mapping):
+        return []
+    pairs = [(_column_text(ns), _column_text(id_)) for ns, id_ in parents.items()]
+    return [text for pair in pairs if None not in pair for text in pair if text is not None]
+
+
 def _column_int(value: object) -> int | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
     return cast("int", value) if fits else None
@@ -169,12 +178,15 @@ def prepare_save(
     counted: Any = meta.get(DELTA_COUNTERS) or {}
     delta = {name for name in counted if name in versions}
     delta |= {name for name, value in values.items() if _is_snapshot(value)}
+    if meta.get("delta_writes_versioned"):
+        delta.add(EVERY_CHANNEL)
+    # A channel that is rebuilt from ancestors needs the parent to exist.
+    rebuilt = any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
     made = time_of_id(checkpoint["id"])
     if made is None:
         made = time_of_ts(checkpoint.get("ts"))
     kind, state = serde.dumps_typed((stored, meta))
-    parents = meta.get("parents")
     return Save(
         target=target,
         checkpoint_id=checkpoint["id"],
@@ -184,7 +196,7 @@ def prepare_save(
             "ns": target.ns,
             "id": checkpoint["id"],
             "parent": target.checkpoint_id,
-            "root": _column_text(parents.get("")) if isinstance(parents, Mapping) else None,
+            "callers": Texts(_callers(meta.get("parents"))),
             "source": _column_text(meta.get("source")),
             "step": _column_int(meta.get("step")),
             "run_id": _column_text(meta.get("run_id")),
@@ -196,12 +208,11 @@ def prepare_save(
             "made_at": moment(made),
             "type": kind,
             "state": state,
-            "rebuilt": any(name not in values for name in delta),
+            "rebuilt": rebuilt,
         },
         values=values,
         versions=held,
         changed=frozenset(new_versions),
-        needs_history=any(name not in values for name in delta),
     )
 
 

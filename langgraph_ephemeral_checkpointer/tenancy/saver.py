@@ -20,11 +20,11 @@ from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
-from ..errors import RetentionError
-from ..plan import Plan, Statement, drive
-from .arrays import adapt
-from .base import TenantSaver
-from .driver import (
+from langgraph_ephemeral_checkpointer.errors import RetentionError
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
+from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
+from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
+from langgraph_ephemeral_checkpointer.tenancy.driver import (
     COMMIT,
     HAS_PIPELINE,
     UNPIN,
@@ -33,9 +33,9 @@ from .driver import (
     logger,
     storage_errors,
 )
-from .plans import Step, Transaction
-from .rows import Target
-from .schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.rows import Target
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from psycopg import sql
 
-from ..errors import SchemaMismatchError, SchemaMissingError
-from ..plan import Plan, Statement
-from .names import SETTING, Names
+from langgraph_ephemeral_checkpointer.errors import SchemaMismatchError, SchemaMissingError
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.tenancy.names import SETTING, Names
 
 Batch = Sequence[Statement]
 """Statements that go over the network together, in one transaction."""
@@ -31,7 +31,7 @@ _THREAD = f"tenant {_TEXT} CHECK (tenant <> ''), thread_id {_TEXT}, checkpoint_n
 # lz4 is a build option: the storage is left to the database's own settings.
 _COLUMNS = {
     "checkpoints": f"""{_THREAD}, checkpoint_id {_TEXT},
-    parent_id text COLLATE "C", root_id text COLLATE "C",
+    parent_id text COLLATE "C", callers text[] COLLATE "C" NOT NULL,
     source text COLLATE "C", step bigint, run_id text COLLATE "C", format integer,
     channels text[] COLLATE "C" NOT NULL, versions text[] COLLATE "C" NOT NULL,
     held text[] COLLATE "C" NOT NULL, delta text[] COLLATE "C" NOT NULL,

@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ..errors import CrossTenantError, TenantRequiredError, TenantResolutionError
+from langgraph_ephemeral_checkpointer.errors import (
+    CrossTenantError,
+    TenantRequiredError,
+    TenantResolutionError,
+)
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""

@@ -45,10 +45,10 @@ WITH verdict AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), stored AS (
     INSERT INTO {checkpoints} AS c (tenant, thread_id, checkpoint_ns, checkpoint_id,
-        parent_id, root_id, source, step, run_id, format, channels, versions, held, delta,
+        parent_id, callers, source, step, run_id, format, channels, versions, held, delta,
         made_at, born_at, type, state)
     SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text,
-        %(parent)s::text, %(root)s::text, %(source)s::text, %(step)s::bigint,
+        %(parent)s::text, %(callers)s::text[], %(source)s::text, %(step)s::bigint,
         %(run_id)s::text, %(format)s::integer, %(channels)s::text[], %(versions)s::text[],
         %(held)s::text[], %(delta)s::text[], %(made_at)s::timestamptz,
         least(%(made_at)s::timestamptz, v.born_at),
@@ -56,7 +56,7 @@ WITH verdict AS MATERIALIZED (
     FROM verdict v
     WHERE NOT v.missing AND NOT v.orphaned
     ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
-        parent_id = EXCLUDED.parent_id, root_id = EXCLUDED.root_id,
+        parent_id = EXCLUDED.parent_id, callers = EXCLUDED.callers,
         source = EXCLUDED.source, step = EXCLUDED.step, run_id = EXCLUDED.run_id,
         format = EXCLUDED.format, channels = EXCLUDED.channels,
         versions = EXCLUDED.versions, held = EXCLUDED.held, delta = EXCLUDED.delta,

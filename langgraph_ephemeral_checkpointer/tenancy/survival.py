@@ -1,120 +1,114 @@
-"""What of a thread survives a prune: pure, over the rows of one thread."""
+"""What of a thread survives: the shared rule of pruning, fed from this saver's columns."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-Place: TypeAlias = tuple[str, str]
-"""Namespace and id of a checkpoint."""
+from langgraph_ephemeral_checkpointer import survivors
+from langgraph_ephemeral_checkpointer.errors import HistoryNeededError
+from langgraph_ephemeral_checkpointer.survivors import Contents, Key, Need
+from langgraph_ephemeral_checkpointer.tenancy.rows import EVERY_CHANNEL
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What pruning has to know of one checkpoint."""
+class Stored:
+    """One checkpoint of a thread, as the facts statement reads it."""
 
-    ns: str
-    id: str
-    parent: str | None
-    root: str | None
-    source: str | None
+    row: survivors.Row
     run_id: str | None
-    versions: dict[str, str]
-    held: frozenset[str]
-    delta: frozenset[str]
+    versions: Mapping[str, str]
+    contents: Contents
 
     @classmethod
-    def read(cls, row: Sequence[Any]) -> Row:
+    def read(cls, columns: Sequence[Any]) -> Stored:
         """Build one from a row of the facts statement."""
-        ns, id_, parent, root, source, run_id, channels, versions, held, delta = row
-        named = dict(zip(channels, versions, strict=True))
-        return cls(ns, id_, parent, root, source, run_id, named, frozenset(held), frozenset(delta))
+        ns, id_, parent, callers, source, run_id, channels, versions, held, delta = columns
+        # Pending sends are stored with the checkpoint itself, whatever its format.
+        contents = Contents(
+            parent=parent,
+            stored=frozenset(held),
+            unstored=frozenset(channels) - frozenset(held),
+            delta=frozenset(delta) - {EVERY_CHANNEL},
+            all_delta=EVERY_CHANNEL in delta,
+        )
+        pairs = dict(zip(callers[::2], callers[1::2], strict=True))
+        row = survivors.Row(ns, id_, parent, source, pairs)
+        return cls(row, run_id, dict(zip(channels, versions, strict=True)), contents)
 
     @property
-    def place(self) -> Place:
+    def key(self) -> Key:
         """Namespace and id."""
-        return (self.ns, self.id)
+        return (self.row.namespace, self.row.id)
 
 
-def closure(rows: Iterable[Row], kept: Iterable[Place]) -> set[Place]:
-    """Add the ancestors from which delta channels of what is kept are rebuilt.
+def newest_roots(thread: Sequence[Stored], keep: int) -> set[Key]:
+    """What survives when a thread keeps the newest ``keep`` root checkpoints.
 
-    A delta channel stores its value only now and then. Between two values, it is the
-    nearest ancestor's value and the writes on the way down, those of that ancestor
-    included. Which channels are delta is told by all rows of a namespace together.
+    Raises:
+        LeaveWholeError: It cannot be established.
     """
-    by_place = {row.place: row for row in rows}
-    delta: dict[str, set[str]] = defaultdict(set)
-    for row in by_place.values():
-        delta[row.ns] |= row.delta
-    survivors = set(kept)
-    for place in list(survivors):
-        row = by_place[place]
-        for channel in delta[row.ns] & set(row.versions) - row.held:
-            seen = {row.id}
-            parent = row.parent
-            while parent is not None and parent not in seen:
-                seen.add(parent)
-                ancestor = by_place.get((row.ns, parent))
-                if ancestor is None:
-                    break
-                survivors.add(ancestor.place)
-                if channel in ancestor.held:
-                    break
-                parent = ancestor.parent
-    return survivors
+    contents = {one.key: one.contents for one in thread}
 
+    def read(need: Need) -> Mapping[Key, Contents]:
+        return {
+            key: inside
+            for key, inside in contents.items()
+            if key in need.keys or key[0] in need.namespaces
+        }
 
-def latest_of_each(rows: Sequence[Row]) -> set[Place]:
-    """What ``prune("keep_latest")`` keeps: the newest of each namespace and its history.
-
-    A subgraph call's namespace (its name has a ``:``) goes with the root checkpoint the
-    call started from, once that one is stored and goes itself.
-    """
-    newest: dict[str, Row] = {}
-    for row in rows:
-        if row.ns not in newest or row.id > newest[row.ns].id:
-            newest[row.ns] = row
-    roots = closure(rows, [newest[""].place]) if "" in newest else set()
-    stored = {row.id for row in rows if not row.ns}
-    kept = {
-        row.place
-        for row in newest.values()
-        if ":" not in row.ns or row.root not in stored or ("", row.root) in roots
+    found = survivors.survivors_of([one.row for one in thread], read, keep)
+    if found is None:
+        return set(contents)
+    return {
+        key for key in contents if key[0] in found.whole or key[1] in found.kept.get(key[0], ())
     }
-    return closure(rows, kept)
 
 
-def newest_roots(rows: Sequence[Row], keep: int) -> set[Place]:
-    """What survives when a thread keeps the newest ``keep`` checkpoints of its root namespace."""
-    roots = sorted((row for row in rows if not row.ns), key=lambda row: row.id, reverse=True)
-    heads = roots[:keep]
-    kept = {row.place for row in heads}
-    stored = {row.id for row in roots}
-    kept_ids = {place[1] for place in closure(rows, kept) if not place[0]}
-    below = defaultdict(list)
-    for row in rows:
-        if row.ns and ":" not in row.ns:
-            below[row.ns].append(row)
-    for persistent in below.values():
-        persistent.sort(key=lambda row: row.id)
-        kept.add(persistent[-1].place)
-        if not heads:
-            kept.update(row.place for row in persistent)
+def latest_of_each(thread: Sequence[Stored]) -> set[Key]:
+    """What ``prune("keep_latest")`` keeps: the newest of each namespace, and its history.
+
+    A subgraph call's namespace goes with the root checkpoint the call started from, once
+    that one is stored and goes itself.
+
+    Raises:
+        LeaveWholeError: It cannot be established.
+    """
+    spaces: dict[str, list[survivors.Row]] = defaultdict(list)
+    for one in thread:
+        spaces[one.row.namespace].append(one.row)
+    kept = {
+        ns: {max(row.id for row in rows)} | _history(thread, ns, {max(row.id for row in rows)})
+        for ns, rows in spaces.items()
+    }
+    roots = {row.id for row in spaces.get(survivors.ROOT, ())}
+    for ns, rows in spaces.items():
+        if survivors.is_call(ns) and not survivors.call_stays(rows, roots, kept):
+            kept[ns] = set()
+    return {(ns, id_) for ns, ids in kept.items() for id_ in ids}
+
+
+def without_runs(thread: Sequence[Stored], runs: Collection[str]) -> set[Key]:
+    """What is left when the checkpoints of some runs go.
+
+    Raises:
+        HistoryNeededError: Something of what is left is rebuilt from those.
+    """
+    kept = {one.key for one in thread if one.run_id not in runs}
+    for ns in {ns for ns, _ in kept}:
+        ids = {id_ for space, id_ in kept if space == ns}
+        # Ancestors that are missing already are no reason to keep the run.
+        try:
+            needed = _history(thread, ns, ids)
+        except survivors.LeaveWholeError:
             continue
-        kept.update(row.place for row in persistent if row.id > heads[0].id)
-        for head in heads:
-            # A replay of an edited checkpoint starts from the checkpoint it was edited on.
-            bound = (head.parent if head.source in {"update", "fork"} else None) or head.id
-            older = [row for row in persistent if row.id < bound]
-            kept.update(row.place for row in older[-1:])
-    calls = defaultdict(list)
-    for row in rows:
-        if ":" in row.ns:
-            calls[row.ns].append(row)
-    for call in calls.values():
-        if any(row.root not in stored or row.root in kept_ids for row in call):
-            kept.update(row.place for row in call)
-    return closure(rows, kept)
+        if not needed <= ids:
+            raise HistoryNeededError
+    return kept
+
+
+def _history(thread: Sequence[Stored], ns: str, ids: set[str]) -> set[str]:
+    inside = {one.row.id: one.contents for one in thread if one.row.namespace == ns}
+    return survivors.delta_ancestors(ids, inside)
