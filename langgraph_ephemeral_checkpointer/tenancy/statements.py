@@ -192,8 +192,8 @@ SELECT {_LOADED} FROM (
 # The last row tells where the walk stopped: the next page begins there.
 HISTORY_PAGE = """
 WITH RECURSIVE walk (depth, id, parent, wanted, held, channels, versions) AS (
-    SELECT 0, t.checkpoint_id, t.parent_id, %(wanted)s::text[], ARRAY[]::text[],
-           ARRAY[]::text[], ARRAY[]::text[]
+    SELECT 0, t.checkpoint_id, t.parent_id, %(wanted)s::text[] COLLATE "C",
+           ARRAY[]::text[] COLLATE "C", ARRAY[]::text[] COLLATE "C", ARRAY[]::text[] COLLATE "C"
     FROM (SELECT * FROM {checkpoints} c
           WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
             AND c.checkpoint_ns = %(ns)s::text

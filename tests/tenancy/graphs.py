@@ -125,7 +125,7 @@ def checkpoint(n: int, values: Any = None, *, versions: Any = None, **more: Any)
         "id": id_,
         "ts": "2024-01-01T00:00:00+00:00",
         "channel_values": values,
-        "channel_versions": versions or {name: f"{n:032}.{n}" for name in values},
+        "channel_versions": versions or dict.fromkeys(values, f"{n:032}.{n}"),
         "versions_seen": {},
         "updated_channels": None,
         **more,

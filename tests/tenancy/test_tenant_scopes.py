@@ -18,8 +18,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantResolutionError,
 )
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
-
-from .graphs import META, at, checkpoint, config, plain_graph, put
+from tests.tenancy.graphs import META, at, checkpoint, config, plain_graph, put
 
 
 def _owners(superuser: Any, schema: str) -> set[str]:
@@ -125,8 +124,9 @@ def test_arguments_that_mean_nothing_touch_nothing(make_saver: Any, superuser: A
 
 @pytest.mark.parametrize("keep", [0, -1, True, 1.5])
 def test_keep_checkpoints_is_a_count(make_saver: Any, keep: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="keep_checkpoints"), make_saver(
-        keep_checkpoints=keep
+    with (
+        pytest.raises((ValueError, TypeError), match="keep_checkpoints"),
+        make_saver(keep_checkpoints=keep),
     ):
         pass
 
