@@ -25,7 +25,6 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
-    COMMIT,
     HAS_PIPELINE,
     UNPIN,
     check_role,
@@ -293,11 +292,13 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if conn.autocommit:
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
         return await _send(conn, batch)
+    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
+    await conn.set_autocommit(True)
     try:
-        return (await _send(conn, [*batch, COMMIT]))[:-1]
-    except BaseException:
-        await conn.rollback()
-        raise
+        return await _send(conn, batch)
+    finally:
+        if not conn.closed:
+            await conn.set_autocommit(False)
 
 
 async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:

@@ -21,7 +21,6 @@ from langgraph_ephemeral_checkpointer.tenancy.schema import Role
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
-COMMIT = Statement("COMMIT", None, fetch=False)
 UNPIN = Statement(
     "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
 )

@@ -25,7 +25,6 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
-    COMMIT,
     HAS_PIPELINE,
     UNPIN,
     check_role,
@@ -289,11 +288,13 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     if conn.autocommit:
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
         return _send(conn, batch)
+    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
+    conn.autocommit = True
     try:
-        return _send(conn, [*batch, COMMIT])[:-1]
-    except BaseException:
-        conn.rollback()
-        raise
+        return _send(conn, batch)
+    finally:
+        if not conn.closed:
+            conn.autocommit = False
 
 
 def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:

@@ -86,8 +86,9 @@ def delta_graph(saver: Any, *, every: int = 5, hook: Any = None) -> Any:
     def extend(left: list[str], updates: list[list[str]]) -> list[str]:
         return [*left, *(item for update in updates for item in update)]
 
-    class State(TypedDict, total=False):
-        log: Annotated[list, DeltaChannel(extend, snapshot_frequency=every)]
+    channel = DeltaChannel(extend, snapshot_frequency=every)
+    # Made by a call: annotations are text in this module, and would be looked up globally.
+    State = TypedDict("State", {"log": Annotated[list, channel]}, total=False)  # noqa: UP013
 
     def step(name: str) -> Any:
         def run(state: Any) -> Any:

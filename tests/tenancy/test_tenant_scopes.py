@@ -71,9 +71,9 @@ def _raises(thread: str) -> str:
 
 @pytest.mark.parametrize("answer", ["", None, 7, "a\0b"])
 def test_a_tenant_of_that_names_no_tenant_fails_the_call(make_saver: Any, answer: Any) -> None:
-    with make_saver(tenant_of=lambda thread: answer) as saver:
-        with pytest.raises(TenantResolutionError, match="'t'"):
-            saver.get_tuple(at("t"))
+    made = make_saver(tenant_of=lambda thread: answer)
+    with made as saver, pytest.raises(TenantResolutionError, match="'t'"):
+        saver.get_tuple(at("t"))
 
 
 def test_a_tenant_of_that_raises_fails_the_call_and_keeps_the_cause(make_saver: Any) -> None:
@@ -89,9 +89,9 @@ async def _async_tenant_of(thread: str) -> str:
 def test_an_asynchronous_tenant_of_is_refused(make_saver: Any) -> None:
     with pytest.raises(TypeError, match="plain function"), make_saver(tenant_of=_async_tenant_of):
         pass
-    with make_saver(tenant_of=lambda thread: _async_tenant_of(thread)) as saver:
-        with pytest.raises(TenantResolutionError):
-            put(saver, "t", 1)
+    made = make_saver(tenant_of=lambda thread: _async_tenant_of(thread))
+    with made as saver, pytest.raises(TenantResolutionError):
+        put(saver, "t", 1)
 
 
 def test_arguments_that_mean_nothing_touch_nothing(make_saver: Any, superuser: Any) -> None:
