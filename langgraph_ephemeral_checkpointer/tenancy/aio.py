@@ -260,6 +260,12 @@ class AsyncTenantPostgresSaver(TenantSaver):
             await self.setup()
         return await adrive(plan, self._perform)
 
+    async def run_plan(self, step: Step) -> Any:
+        """Carry out one step of a plan over these tables, after the tables were proven."""
+        if not self._set_up.done:
+            await self.setup()
+        return await self._perform(step)
+
     async def _perform(self, step: Step) -> Any:
         with storage_errors(f"a statement on {self.names.table!r}"):
             async with self._connection() as conn:

@@ -129,6 +129,19 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return self._scopes.current()
 
+    def tenant_of_thread(self, thread_id: str) -> str:
+        """The tenant of a thread: the open scope's, else ``tenant_of``'s, else the default.
+
+        Raises:
+            TenantRequiredError: There is none of the three.
+            TenantResolutionError: ``tenant_of`` did not give one.
+        """
+        return self._scopes.of_thread(checked_thread(thread_id))
+
+    def now(self) -> datetime:
+        """The time of the saver's clock."""
+        return datetime.fromtimestamp(self._clock(), UTC)
+
     def ddl(self, *, maintenance_role: str | None = None) -> list[str]:
         """The statements that make the schema, for a migration tool.
 
@@ -213,7 +226,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         target = thread_target(tenant, thread_id, config)
         if target.checkpoint_id is None:
             raise ValueError("put_writes needs configurable['checkpoint_id']")
-        params = write_params(self.serde, target, writes, task_id, task_path, self._now())
+        params = write_params(self.serde, target, writes, task_id, task_path, self.now())
         return plans.store_writes(self.names, target, params, over=replaces(writes))
 
     def _history(
@@ -252,7 +265,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         if not 0 < days < float("inf"):
             raise ValueError(f"days must be finite and greater than 0, not {days}")
         try:
-            cutoff = self._now() - timedelta(days=days)
+            cutoff = self.now() - timedelta(days=days)
         except OverflowError:  # longer than recorded history: nothing is that old
             cutoff = datetime.min.replace(tzinfo=UTC)
         return erasing.vacuum(self.names, self._scopes.current(), cutoff)
@@ -268,9 +281,6 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _tenants(self) -> Plan[Step, list[str]]:
         # A maintenance role sees all whatever is pinned, an application role its own.
         return erasing.tenants(self.names, self._scopes.open or self._scopes.default or "")
-
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
 
 
 def _next_version(scope: str | None, current: str | int | None, channel: None = None) -> str:

@@ -257,6 +257,12 @@ class TenantPostgresSaver(TenantSaver):
             self.setup()
         return drive(plan, self._perform)
 
+    def run_plan(self, step: Step) -> Any:
+        """Carry out one step of a plan over these tables, after the tables were proven."""
+        if not self._set_up.done:
+            self.setup()
+        return self._perform(step)
+
     def _perform(self, step: Step) -> Any:
         with storage_errors(f"a statement on {self.names.table!r}"), self._connection() as conn:
             if not isinstance(step, Transaction):

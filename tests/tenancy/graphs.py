@@ -22,8 +22,8 @@ class Everything(TypedDict, total=False):
     item: str
 
 
-def everything_graph(saver: Any) -> Any:
-    """Messages, a subgraph that interrupts, and a fan-out with Send."""
+def everything_graph(saver: Any, *, note: str = "n\0te") -> Any:
+    """Messages, a subgraph that interrupts, a fan-out with Send, and a NUL in a value."""
 
     def ask(state: Everything) -> Any:
         answer = interrupt({"question": "go on?"})
@@ -37,7 +37,7 @@ def everything_graph(saver: Any) -> Any:
     inner.add_edge("ask", END)
 
     def reply(state: Everything) -> Any:
-        return {"messages": [AIMessage(f"re: {state['messages'][-1].content}")], "note": "n\0te"}
+        return {"messages": [AIMessage(f"re: {state['messages'][-1].content}")], "note": note}
 
     def spread(state: Everything) -> list[Send]:
         return [Send("work", {"item": name}) for name in "xyz"]
