@@ -202,16 +202,12 @@ class TenantSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> tuple[Target, Plan[Step, bool]]:
+    ) -> tuple[Target, Plan[Step, None]]:
         thread_id = self._thread(config)
         tenant = self._scopes.of_save(thread_id, new_versions)
         target = thread_target(tenant, thread_id, config)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, plans.save(self.names, self.serde, wanted, self._keep)
-
-    def _trim(self, target: Target) -> Plan[Step, None]:
-        keep = self._keep or 1
-        return erasing.keep_newest(self.names, target.tenant, target.thread_id, keep)
 
     def _write(
         self,

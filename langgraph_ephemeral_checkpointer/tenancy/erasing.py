@@ -6,20 +6,18 @@ comes wholly before it, or after it and then finds its thread gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError, ThreadExistsError
 from langgraph_ephemeral_checkpointer.plan import Plan
-from langgraph_ephemeral_checkpointer.survivors import Key, LeaveWholeError
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
-from langgraph_ephemeral_checkpointer.tenancy.driver import logger
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.pruning import prune
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.tenancy.survival import (
-    Stored,
     latest_of_each,
     newest_roots,
     without_runs,
@@ -33,23 +31,6 @@ _ERASE = tuple(
     f"DELETE FROM {table} WHERE tenant = %(tenant)s::text AND thread_id = ANY (%(threads)s::text[])"
     for table in _TABLES
 )
-_FACTS = """
-SELECT checkpoint_ns, checkpoint_id, parent_id, callers, source, run_id,
-       channels, versions, held, delta
-FROM {checkpoints} WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
-"""
-_DROP = tuple(
-    f"""DELETE FROM {table} t USING unnest(%(ns)s::text[], %(ids)s::text[]) AS u (ns, id)
-WHERE t.tenant = %(tenant)s::text AND t.thread_id = %(thread_id)s::text
-  AND t.checkpoint_ns = u.ns AND t.checkpoint_id = u.id"""
-    for table in ("{checkpoints}", "{writes}")
-)
-_DROP_BLOBS = """
-DELETE FROM {blobs} t
-USING unnest(%(ns)s::text[], %(channels)s::text[], %(versions)s::text[]) AS u (ns, channel, version)
-WHERE t.tenant = %(tenant)s::text AND t.thread_id = %(thread_id)s::text
-  AND t.checkpoint_ns = u.ns AND t.channel = u.channel AND t.version = u.version
-"""
 _THREADS_OF_RUNS = """
 SELECT DISTINCT thread_id FROM {checkpoints}
 WHERE tenant = %(tenant)s::text AND run_id = ANY (%(runs)s::text[]) ORDER BY thread_id
@@ -137,9 +118,6 @@ _TENANTS = " UNION ".join(
     for table in _TABLES
 )
 
-Rule = Callable[[Sequence[Stored]], set[Key]]
-"""Gives, from the rows of a thread, those that stay."""
-
 
 def erase(names: Names, tenant: str, threads: Sequence[str]) -> Plan[Step, None]:
     """Delete threads, all of each, in one transaction."""
@@ -159,12 +137,12 @@ def erase_each(names: Names, owned: Iterable[tuple[str, str]]) -> Plan[Step, Non
 def keep_latest_each(names: Names, owned: Iterable[tuple[str, str]]) -> Plan[Step, None]:
     """Prune (tenant, thread) pairs to the newest checkpoint of each namespace."""
     for tenant, thread_id in owned:
-        yield Transaction(_prune(names, tenant, thread_id, latest_of_each))
+        yield Transaction(prune(names, tenant, thread_id, latest_of_each))
 
 
 def keep_newest(names: Names, tenant: str, thread_id: str, keep: int) -> Plan[Step, None]:
     """Prune a thread to the newest ``keep`` of its root namespace and what those need."""
-    yield Transaction(_prune(names, tenant, thread_id, partial(newest_roots, keep=keep)))
+    yield Transaction(prune(names, tenant, thread_id, partial(newest_roots, keep=keep)))
 
 
 def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, None]:
@@ -182,7 +160,7 @@ def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, Non
     refused = []
     for (thread_id,) in rows:
         try:
-            yield Transaction(_prune(names, tenant, thread_id, partial(without_runs, runs=wanted)))
+            yield Transaction(prune(names, tenant, thread_id, partial(without_runs, runs=wanted)))
         except HistoryNeededError:
             refused.append(thread_id)
     if refused:
@@ -190,44 +168,6 @@ def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, Non
             f"not deleted from threads {refused}: later checkpoints are rebuilt from "
             "those of the runs. Delete the threads, or the later runs as well"
         )
-
-
-def _prune(names: Names, tenant: str, thread_id: str, rule: Rule) -> Plan[Batch, None]:
-    """Delete what a rule does not keep, and the blobs that nothing names any more."""
-    key = {"tenant": tenant, "thread_id": thread_id}
-    *_, found = yield [*names.lock(tenant, thread_id), names.statement(_FACTS, key)]
-    thread = [Stored.read(columns) for columns in found]
-    try:
-        kept = rule(thread)
-    except LeaveWholeError as error:
-        logger.warning("thread %r is left whole: %s", thread_id, error)
-        return
-    doomed = [one for one in thread if one.key not in kept]
-    if not doomed:
-        return
-    # Writes go by the checkpoints that go: those of a step that is just being saved may be
-    # here before their checkpoint is.
-    params = {
-        **key,
-        "ns": Texts(one.row.namespace for one in doomed),
-        "ids": Texts(one.row.id for one in doomed),
-    }
-    freed = _named(doomed) - _named(one for one in thread if one.key in kept)
-    blobs = {
-        **key,
-        "ns": Texts(ns for ns, _, _ in freed),
-        "channels": Texts(channel for _, channel, _ in freed),
-        "versions": Texts(version for _, _, version in freed),
-    }
-    yield [
-        *(names.statement(text, params, fetch=False) for text in _DROP),
-        names.statement(_DROP_BLOBS, blobs, fetch=False),
-    ]
-
-
-def _named(some: Iterable[Stored]) -> set[tuple[str, str, str]]:
-    """The blobs that checkpoints name: namespace, channel and version."""
-    return {(one.row.namespace, *pair) for one in some for pair in one.versions.items()}
 
 
 def copy(names: Names, tenant: str, source: str, target: str) -> Plan[Step, None]:

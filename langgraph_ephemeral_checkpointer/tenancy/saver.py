@@ -20,7 +20,6 @@ from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.errors import RetentionError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
@@ -29,11 +28,9 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     UNPIN,
     check_role,
     in_transaction,
-    logger,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
-from langgraph_ephemeral_checkpointer.tenancy.rows import Target
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 
 T = TypeVar("T")
@@ -144,16 +141,8 @@ class TenantPostgresSaver(TenantSaver):
                 whole; nothing was stored.
         """
         target, plan = self._save(config, checkpoint, metadata, new_versions)
-        if self._run(plan):
-            self._trim_later(target)
+        self._run(plan)
         return target.config(checkpoint["id"])
-
-    def _trim_later(self, target: Target) -> None:
-        try:
-            self._run(self._trim(target))
-        except RetentionError:
-            # The save itself is done; the next one prunes what this one left.
-            logger.exception("thread %r was saved but not pruned", target.thread_id)
 
     @property
     def put_writes(self) -> Callable[..., None]:

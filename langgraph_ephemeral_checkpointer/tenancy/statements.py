@@ -67,13 +67,20 @@ SELECT missing, orphaned FROM verdict
 
 # Pruning of a thread whose survivors are simply its newest checkpoints: no subgraph rows,
 # nothing that is rebuilt from ancestors. A statement of its own: rows that SAVE inserts are
-# invisible to a DELETE beside them. For every other thread it only says that a prune is due.
-# Rows are deleted by their address: under the thread's lock nobody else moves them.
+# invisible to a DELETE beside them. Rows are deleted by their address: under the thread's
+# lock nobody else moves them.
+#
+# Of any other thread it deletes nothing and gives the facts that the rule of pruning asks
+# for, where something may have to go. Where nothing but delta channels is special, that is
+# when a stored value of one comes to the edge of the newest checkpoints: only then does
+# what lies before it cease to be needed.
 TRIM = """
 WITH thread AS MATERIALIZED (
-    SELECT c.ctid AS address, c.checkpoint_ns, c.checkpoint_id, c.channels, c.versions,
+    SELECT c.ctid AS address, c.checkpoint_ns, c.checkpoint_id, c.parent_id, c.callers, c.source,
+           c.run_id, c.channels, c.versions, c.held, c.delta,
            c.checkpoint_ns <> '' OR cardinality(c.delta) > 0 AS special,
-           row_number() OVER (ORDER BY c.checkpoint_ns DESC, c.checkpoint_id DESC) AS place
+           row_number() OVER (
+               PARTITION BY c.checkpoint_ns <> '' ORDER BY c.checkpoint_id DESC) AS place
     FROM {checkpoints} c
     WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
 ), doomed AS MATERIALIZED (
@@ -100,8 +107,16 @@ WITH thread AS MATERIALIZED (
     DELETE FROM {checkpoints} c
     WHERE c.tenant = %(tenant)s::text AND c.ctid = ANY (ARRAY(SELECT address FROM doomed))
 )
-SELECT bool_or(special) AND count(*) FILTER (WHERE checkpoint_ns = '') > %(keep)s::bigint
-FROM thread
+SELECT t.checkpoint_ns, t.checkpoint_id, t.parent_id, t.callers, t.source, t.run_id,
+       t.channels, t.versions, t.held, t.delta
+FROM thread t
+WHERE EXISTS (SELECT FROM thread r WHERE r.checkpoint_ns = '' AND r.place > %(keep)s::bigint)
+  AND (EXISTS (SELECT FROM thread s WHERE s.checkpoint_ns <> '')
+       OR EXISTS (SELECT FROM thread s CROSS JOIN unnest(s.delta) AS u (channel)
+                  WHERE u.channel = '' OR EXISTS (
+                      SELECT FROM thread e
+                      WHERE e.place BETWEEN %(keep)s::bigint AND %(keep)s::bigint + 1
+                        AND u.channel = ANY (e.held))))
 """
 
 _WRITE = """

@@ -9,10 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.types import Command
 from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, ThreadDeletedError
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, newest_roots
 from tests.tenancy.graphs import (
     HAS_DELTA,
     META,
@@ -20,8 +22,10 @@ from tests.tenancy.graphs import (
     checkpoint,
     config,
     delta_graph,
+    everything_graph,
     plain_graph,
     put,
+    say,
 )
 
 
@@ -375,3 +379,47 @@ def test_a_save_waits_for_a_delete_and_then_finds_its_thread_gone(
             assert save.is_alive()
         save.join()
         assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": [2], "b": [1]}
+
+
+def _more_to_prune(superuser: Any, schema: str, keep: int) -> set[Any]:
+    """What the rule of pruning would take of the thread now."""
+    rows = superuser.execute(
+        "SELECT checkpoint_ns, checkpoint_id, parent_id, callers, source, run_id, channels, "
+        f"versions, held, delta FROM {schema}.agent_threads WHERE thread_id = 't'"
+    ).fetchall()
+    thread = [Stored.read(row) for row in rows]
+    return {one.key for one in thread} - newest_roots(thread, keep)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_nothing_is_left_that_a_prune_would_take(
+    make_saver: Any, superuser: Any, schema: str, keep: int
+) -> None:
+    """The save of a thread with subgraphs leaves what the rule of pruning leaves."""
+    with make_saver(keep_checkpoints=keep) as saver:
+        graph = everything_graph(saver)
+        for turn in range(3):
+            graph.invoke(say("ask"), config("t"))
+            assert _more_to_prune(superuser, schema, keep) == set()
+            graph.invoke(Command(resume=turn), config("t"))
+            assert _more_to_prune(superuser, schema, keep) == set()
+        named = superuser.execute(
+            f"SELECT count(*) FROM {schema}.agent_threads_blobs b WHERE NOT EXISTS ("
+            f"SELECT FROM {schema}.agent_threads c, unnest(c.channels, c.versions) u (n, v) "
+            "WHERE c.checkpoint_ns = b.checkpoint_ns AND u.n = b.channel AND u.v = b.version)"
+        )
+        assert named.fetchone() == (0,)
+
+
+if HAS_DELTA:
+
+    @pytest.mark.parametrize("every", [1, 2, 5])
+    @pytest.mark.parametrize("keep", [1, 2, 3])
+    def test_nothing_is_left_of_a_delta_thread_that_a_prune_would_take(
+        make_saver: Any, superuser: Any, schema: str, every: int, keep: int
+    ) -> None:
+        with make_saver(keep_checkpoints=keep) as saver:
+            graph = delta_graph(saver, every=every)
+            for turn in range(5):
+                graph.invoke({"log": [str(turn)]}, config("t"))
+                assert _more_to_prune(superuser, schema, keep) == set()
