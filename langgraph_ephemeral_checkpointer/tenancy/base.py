@@ -22,6 +22,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy.messages import keeper_for
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
 from langgraph_ephemeral_checkpointer.tenancy.rows import (
@@ -92,10 +93,9 @@ class TenantSaver(BaseCheckpointSaver[str]):
         self.names = Names(schema, table)
         self._scopes = Scopes(tenant, tenant_of)
         self._keep = None if keep_checkpoints is None else _checked_keep(keep_checkpoints)
-        self._message_retention = message_retention
-        self._message_channels = message_channels
         if message_retention is not None:
             _positive("message_retention", message_retention)
+        self._messages = keeper_for(message_retention, message_channels)
         self._create_schema = create_schema
         self._require_rls = require_rls
         self._clock = clock
@@ -171,7 +171,14 @@ class TenantSaver(BaseCheckpointSaver[str]):
         return thread_target(self._scopes.of_thread(thread_id), thread_id, config)
 
     def _load(self, config: RunnableConfig) -> Plan[Step, CheckpointTuple | None]:
-        return plans.load(self.names, self.serde, self._target(config))
+        # Outside the plan: without a tenant not even the tables are looked at.
+        target = self._target(config)
+
+        def loading() -> Plan[Step, CheckpointTuple | None]:
+            found = yield from plans.load(self.names, self.serde, target)
+            return found and self._messages.incoming(target, found)
+
+        return loading()
 
     def _listing(
         self,
@@ -206,6 +213,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = self._thread(config)
         tenant = self._scopes.of_save(thread_id, new_versions)
         target = thread_target(tenant, thread_id, config)
+        checkpoint = self._messages.outgoing(target, checkpoint)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, plans.save(self.names, self.serde, wanted, self._keep)
 
@@ -222,13 +230,20 @@ class TenantSaver(BaseCheckpointSaver[str]):
         target = thread_target(tenant, thread_id, config)
         if target.checkpoint_id is None:
             raise ValueError("put_writes needs configurable['checkpoint_id']")
+        writes = self._messages.outgoing_writes(target, writes)
         params = write_params(self.serde, target, writes, task_id, task_path, self.now())
         return plans.store_writes(self.names, target, params, over=replaces(writes))
 
     def _history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Plan[Step, Mapping[str, Any]]:
-        return plans.history(self.names, self.serde, self._target(config), channels)
+        target = self._target(config)
+
+        def loading() -> Plan[Step, Mapping[str, Any]]:
+            found = yield from plans.history(self.names, self.serde, target, channels)
+            return self._messages.incoming_history(target, found)
+
+        return loading()
 
     def _delete_thread(self, thread_id: str) -> Plan[Step, None]:
         thread_id = checked_thread(thread_id)
@@ -268,7 +283,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
 
     def _purge(self, older_than: timedelta) -> Plan[Step, int]:
         _positive("older_than", older_than)
-        raise NotImplementedError("message retention")
+        raise NotImplementedError("purge_messages is not available yet")
 
     def _forget(self, tenant: str | None) -> Plan[Step, int]:
         whose = self._scopes.explicit() if tenant is None else checked_tenant(tenant)

@@ -183,6 +183,7 @@ def prepare_save(
     # A channel that is rebuilt from ancestors needs the parent to exist.
     rebuilt = any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
+    channels = Texts(versions)
     made = time_of_id(checkpoint["id"])
     if made is None:
         made = time_of_ts(checkpoint.get("ts"))
@@ -201,9 +202,9 @@ def prepare_save(
             "step": _column_int(meta.get("step")),
             "run_id": _column_text(meta.get("run_id")),
             "format": _column_int(checkpoint.get("v")),
-            "channels": Texts(versions),
+            "channels": channels,
             "versions": Texts(versions.values()),
-            "held": Texts(held),
+            "held": channels if len(held) == len(versions) else Texts(held),
             "delta": Texts(sorted(delta)),
             "made_at": moment(made),
             "type": kind,
