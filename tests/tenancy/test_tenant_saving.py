@@ -13,6 +13,7 @@ from langgraph.types import Command
 from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, ThreadDeletedError
+from langgraph_ephemeral_checkpointer.plan import drive
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, newest_roots
 from tests.tenancy.graphs import (
@@ -423,3 +424,34 @@ if HAS_DELTA:
             for turn in range(5):
                 graph.invoke({"log": [str(turn)]}, config("t"))
                 assert _more_to_prune(superuser, schema, keep) == set()
+
+
+def test_a_prune_does_not_go_by_what_has_changed_since(make_saver: Any) -> None:
+    """A fork that is saved between the reading and the deleting keeps what it needs."""
+    with make_saver(keep_checkpoints=1) as saver, make_saver(keep_checkpoints=1) as other:
+        with make_saver() as unpruned:
+            first = put(unpruned, "t", 1, {"log": ["value"]})
+            put(unpruned, "t", 1, config=at("t", "sub"))
+            second = put(unpruned, "t", 2, config=first)
+        made = checkpoint(3)
+        _, plan = saver._save(second, made, META, made["channel_versions"])
+        deleting = plan.send(saver._perform(next(plan)))
+
+        rebuilt = checkpoint(4, {}, versions={"log": "9.9"})
+        counted = {**META, "counters_since_delta_snapshot": {"log": [1, 1]}}
+        other.put(first, rebuilt, counted, {"log": "9.9"})
+
+        drive(_after(deleting, plan), saver._perform)
+        history = saver.get_delta_channel_history(config=at("t"), channels=["log"])
+        assert history["log"]["seed"] == ["value"]
+
+
+def _after(step: Any, plan: Any) -> Any:
+    """The rest of a plan that stands at ``step``."""
+    answer = yield step
+    while True:
+        try:
+            step = plan.send(answer)
+        except StopIteration:
+            return
+        answer = yield step
