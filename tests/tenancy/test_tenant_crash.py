@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -43,9 +44,14 @@ def own_server(tmp_path_factory: Any) -> Iterator[str]:
 
 def _crash(dsn: str) -> None:
     """Kill one backend like a crash would: Postgres then drops every session and recovers."""
+    bystander = psycopg.connect(dsn, autocommit=True)
     with psycopg.connect(dsn, autocommit=True) as conn:
         os.kill(conn.info.backend_pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
+    while not bystander.closed:  # only then has the server noticed
+        assert time.monotonic() < deadline
+        with suppress(psycopg.OperationalError):
+            bystander.execute("SELECT 1")
     while True:
         try:
             psycopg.connect(dsn, connect_timeout=2).close()
@@ -70,7 +76,9 @@ def test_every_thread_loads_whole_after_the_server_was_killed(
         """One channel that always changes, one that does every third time, one never."""
         return {"every": [n] * 500, "third": [n // 3] * 500, "never": ["kept"] * 500}
 
-    with ConnectionPool(dsn, min_size=6, max_size=6, kwargs={"autocommit": True}) as pool:
+    with ConnectionPool(
+        dsn, min_size=6, max_size=6, timeout=10, kwargs={"autocommit": True}
+    ) as pool:
         saver = TenantPostgresSaver(pool, schema="tenants", keep_checkpoints=keep)
         saver.setup()
 

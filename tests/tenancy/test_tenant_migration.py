@@ -40,7 +40,9 @@ def _all(saver: Any) -> list[Any]:
             for name, value in one.checkpoint["channel_values"].items()
         }
         rest = {k: v for k, v in one.checkpoint.items() if k not in {"channel_values"}}
-        return one.config, rest, values, one.metadata, one.parent_config, one.pending_writes
+        # Sorted: older upstream savers give the writes of a step in another order.
+        writes = sorted(one.pending_writes, key=repr)
+        return one.config, rest, values, one.metadata, one.parent_config, writes
 
     found = [plain(one) for one in saver.list(None)]
     return sorted(found, key=lambda one: [*map(str, one[0]["configurable"].values())])
