@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     NotInTrashError,
@@ -31,6 +33,14 @@ from langgraph_ephemeral_checkpointer.types import (
     PolicyResolver,
 )
 
+if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.tenancy import (
+        AsyncTenantPostgresSaver as AsyncTenantPostgresSaver,
+    )
+    from langgraph_ephemeral_checkpointer.tenancy import (
+        TenantPostgresSaver as TenantPostgresSaver,
+    )
+
 __all__ = [
     "ColourError",
     "KeepReason",
@@ -57,3 +67,12 @@ __all__ = [
     "register_strategy",
     "thread_statuses",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only when asked for: psycopg is an optional dependency.
+    if name in {"TenantPostgresSaver", "AsyncTenantPostgresSaver"}:
+        from langgraph_ephemeral_checkpointer import tenancy
+
+        return getattr(tenancy, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

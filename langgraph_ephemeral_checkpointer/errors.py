@@ -45,3 +45,43 @@ class ThreadLivesAgainError(RetentionError):
 
 class TrashNotEmptyError(RetentionError):
     """The trash still holds threads; restore or empty them first, or force the removal."""
+
+
+class TenantError(RetentionError):
+    """The tenant of a call is not clear; nothing was read or written."""
+
+
+class TenantRequiredError(TenantError):
+    """No tenant: open saver.tenant_scope(...), or give the saver tenant= or tenant_of=."""
+
+
+class TenantResolutionError(TenantError):
+    """tenant_of did not give a tenant for the thread; it must return a non-empty string."""
+
+
+class CrossTenantError(TenantError):
+    """A thread is copied within one tenant only; the two threads belong to different ones."""
+
+
+class SchemaMismatchError(RetentionError):
+    """The tables under that name are not this saver's; choose another table= or schema=."""
+
+
+class SchemaMissingError(RetentionError):
+    """The saver's tables do not exist; run the statements of ddl(), or pass create_schema=True."""
+
+
+class RowSecurityError(RetentionError):
+    """Row-Level Security does not hold for this role; connect as one without BYPASSRLS."""
+
+
+class ThreadDeletedError(RetentionError):
+    """The thread was deleted under a run and cannot be stored whole; nothing was saved."""
+
+
+class ThreadExistsError(RetentionError):
+    """The target thread has checkpoints already; copy to a new thread id, or delete it first."""
+
+
+class HistoryNeededError(RetentionError):
+    """Later checkpoints are rebuilt from what was to be deleted; the thread was left whole."""

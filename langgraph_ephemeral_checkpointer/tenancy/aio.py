@@ -1,0 +1,315 @@
+"""The asynchronous tenant saver: the same plans in an asynchronous shell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool
+
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive
+from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
+from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
+from langgraph_ephemeral_checkpointer.tenancy.driver import (
+    HAS_PIPELINE,
+    UNPIN,
+    check_role,
+    in_transaction,
+    storage_errors,
+)
+from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+
+T = TypeVar("T")
+
+
+class AsyncTenantPostgresSaver(TenantSaver):
+    """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
+
+    Args:
+        conn: A connection, or a pool. One connection serves one call at a time.
+        **options: See :class:`~.base.TenantSaver`.
+
+    Raises:
+        TypeError: ``conn`` is neither.
+    """
+
+    def __init__(
+        self, conn: AsyncConnection[Any] | AsyncConnectionPool[AsyncConnection[Any]], **options: Any
+    ) -> None:
+        if not isinstance(conn, (AsyncConnection, AsyncConnectionPool)):
+            raise TypeError(
+                "conn is a psycopg AsyncConnection or AsyncConnectionPool, not "
+                f"{type(conn).__name__}; for a connection string use: "
+                "async with AsyncTenantPostgresSaver.from_conn_string(dsn)"
+            )
+        super().__init__(**options)
+        self.conn = conn
+        self.lock = asyncio.Lock()
+        self._set_up_lock = asyncio.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(
+        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Any
+    ) -> AsyncIterator[Self]:
+        """Connect, and give a saver that lives as long as the ``with`` block.
+
+        Args:
+            conn_string: How to reach the server.
+            prepare_threshold: After how many uses a statement is prepared; None never
+                does, as a pooler in transaction mode may need it.
+            **options: The saver's own.
+        """
+        with storage_errors("connecting"):
+            conn = await AsyncConnection.connect(
+                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+            )
+        async with conn:
+            yield cls(conn, **options)
+
+    async def setup(self) -> None:
+        """Prove that the tables are right, and make what is missing; first use does it too.
+
+        Raises:
+            SchemaMismatchError: Something else has those names.
+            SchemaMissingError: Tables are missing and ``create_schema`` is False.
+            RowSecurityError: Row-Level Security is void for the role, and required.
+        """
+        async with self._set_up_lock:
+            if self._set_up.done:
+                return
+            missing, role = await adrive(look(self.names), self._perform)
+            check_role(role, required=self._require_rls)
+            if missing and not self._create_schema:
+                refuse_missing(self.names, missing)
+            if missing:
+                await self._perform(Transaction(create(self.names)))
+            self._set_up.done = True
+
+    # LangGraph's saver -----------------------------------------------------------------
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Load the checkpoint that ``config`` names, or the newest of its namespace."""
+        return await self._run(self._load(config))
+
+    def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints, greatest id first; the tenant is that of the call, now.
+
+        Args:
+            config: Thread, namespace and checkpoint, each optional; None: all of the tenant.
+            filter: What the metadata must contain.
+            before: Only checkpoints with a smaller id than this one's.
+            limit: At most so many.
+        """
+        listing = self._listing(config, filter=filter, before=before, limit=limit)
+        return self._pages(listing)
+
+    async def _pages(self, listing: Any) -> AsyncIterator[CheckpointTuple]:
+        while not listing.done:
+            for found in await self._run(listing.page()):
+                yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint in one round trip, pruning included.
+
+        Raises:
+            ThreadDeletedError: The thread was deleted under the run and cannot be stored
+                whole; nothing was stored.
+        """
+        target, plan = self._save(config, checkpoint, metadata, new_versions)
+        await self._run(plan)
+        return target.config(checkpoint["id"])
+
+    @property
+    def aput_writes(self) -> Callable[..., Coroutine[Any, Any, None]]:
+        """Store a task's writes, in the scope that was open when this was read."""
+        return partial(self._put_writes, self._scopes.open)
+
+    async def _put_writes(
+        self,
+        scope: str | None,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        plan = self._write(config, writes, task_id, task_path, scope)
+        if writes:
+            await self._run(plan)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete everything of a thread, in every namespace."""
+        await self._run(self._delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete what some runs of the current tenant saved.
+
+        Raises:
+            HistoryNeededError: Later checkpoints of a thread are rebuilt from it.
+        """
+        await self._run(self._delete_for_runs(run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread, history and writes included, to a new id of the same tenant.
+
+        Raises:
+            CrossTenantError: The ids belong to two tenants.
+            ThreadExistsError: The target has checkpoints.
+        """
+        await self._run(self._copy_thread(source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep only the newest checkpoint per namespace, or nothing, of some threads.
+
+        Args:
+            thread_ids: The threads; each is pruned in its own transaction.
+            strategy: ``keep_latest`` (and what that one is rebuilt from) or ``delete``.
+        """
+        await self._run(self._prune(thread_ids, strategy))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """What delta channels are rebuilt from, in one query per thousand ancestors."""
+        return await self._run(self._history(config, channels))
+
+    # Housekeeping ----------------------------------------------------------------------
+
+    async def vacuum(self, days: float) -> int:
+        """Delete the current tenant's threads whose newest checkpoint is older.
+
+        Args:
+            days: Age in days, finite and greater than 0.
+
+        Returns:
+            The number of threads deleted.
+        """
+        return await self._run(self._vacuum(days))
+
+    async def purge_messages(self, older_than: timedelta) -> int:
+        """Rewrite in place the current tenant's checkpoints that hold older exchanges.
+
+        Args:
+            older_than: Age, greater than zero.
+
+        Returns:
+            The number of threads rewritten.
+        """
+        return await self._run(self._purge(older_than))
+
+    async def forget_tenant(self, tenant: str | None = None) -> int:
+        """Delete everything of a tenant.
+
+        Args:
+            tenant: Whose; None: the open scope's. The default tenant is never meant.
+
+        Returns:
+            The number of threads deleted.
+
+        Raises:
+            TenantRequiredError: No tenant is named and no scope is open.
+        """
+        return await self._run(self._forget(tenant))
+
+    async def tenants(self) -> Sequence[str]:
+        """List the tenants that have rows and that the role may see."""
+        return await self._run(self._tenants())
+
+    # Running plans ---------------------------------------------------------------------
+
+    async def _run(self, plan: Plan[Step, T]) -> T:
+        if not self._set_up.done:
+            await self.setup()
+        return await adrive(plan, self._perform)
+
+    async def run_plan(self, step: Step) -> Any:
+        """Carry out one step of a plan over these tables, after the tables were proven."""
+        if not self._set_up.done:
+            await self.setup()
+        return await self._perform(step)
+
+    async def _perform(self, step: Step) -> Any:
+        with storage_errors(f"a statement on {self.names.table!r}"):
+            async with self._connection() as conn:
+                if not isinstance(step, Transaction):
+                    return await _round_trip(conn, step)
+                joined = in_transaction(conn)
+                async with conn.transaction():
+                    answer = await adrive(step.plan, partial(_send, conn))
+                    if joined:
+                        await _send(conn, [UNPIN])
+                return answer
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        if isinstance(self.conn, AsyncConnectionPool):
+            async with self.conn.connection() as conn:
+                yield conn
+        else:
+            async with self.lock:
+                yield self.conn
+
+
+async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
+    """Run a batch as one transaction, or as part of the caller's where one is open."""
+    if in_transaction(conn):
+        return (await _send(conn, [*batch, UNPIN]))[:-1]
+    if not HAS_PIPELINE:
+        async with conn.transaction():
+            return await _send(conn, batch)
+    if conn.autocommit:
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        return await _send(conn, batch)
+    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
+    await conn.set_autocommit(True)
+    try:
+        return await _send(conn, batch)
+    finally:
+        if not conn.closed:
+            await conn.set_autocommit(False)
+
+
+async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:
+    adapt(conn)
+    if not HAS_PIPELINE or len(batch) == 1:
+        return [await _answer(await _execute(conn, one), one) for one in batch]
+    async with conn.pipeline():
+        cursors = [await _execute(conn, one) for one in batch]
+    return [await _answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
+
+
+async def _execute(conn: AsyncConnection[Any], statement: Statement) -> AsyncCursor[Any]:
+    # Our own cursor, whatever cursor and row factories the connection came with.
+    cursor = AsyncCursor(conn, row_factory=tuple_row)
+    return await cursor.execute(statement.sql, statement.params, binary=True)
+
+
+async def _answer(cursor: AsyncCursor[Any], statement: Statement) -> Any:
+    return await cursor.fetchall() if statement.fetch else cursor.rowcount

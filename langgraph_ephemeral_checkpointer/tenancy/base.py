@@ -1,0 +1,318 @@
+"""What the two savers share: options, whose call it is, and the plan of every call."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy.messages import keeper_for
+from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
+from langgraph_ephemeral_checkpointer.tenancy.rows import (
+    Target,
+    prepare_save,
+    replaces,
+    thread_target,
+    write_params,
+)
+from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
+from langgraph_ephemeral_checkpointer.tenancy.scope import (
+    RunVersion,
+    Scopes,
+    TenantOf,
+    checked_tenant,
+    checked_thread,
+)
+
+
+class SetUp:
+    """Whether the tables have been seen to be right; shared by the clones of a saver."""
+
+    done = False
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class TenantSaver(BaseCheckpointSaver[str]):
+    """The half of the tenant savers that does no I/O.
+
+    Args:
+        table: Table of checkpoints; ``<table>_blobs`` and ``<table>_writes`` go with it.
+        schema: Their schema.
+        tenant: The tenant where no scope is open and ``tenant_of`` is not given; None:
+            a call without either is a TenantRequiredError.
+        tenant_of: Gives the tenant of a thread id.
+        keep_checkpoints: Keep only so many of a thread's newest root checkpoints, and what
+            those need, at each save; None keeps all.
+        message_retention: Drop messages older than this at each save.
+        message_channels: The channels that hold messages; None: every list of messages.
+        create_schema: Make tables that are missing at first use.
+        require_rls: Refuse a role for which Row-Level Security is void.
+        serde: Serializes state; LangGraph's own by default.
+        clock: Gives the time in seconds since the epoch.
+
+    Raises:
+        TypeError: An option of a wrong type.
+        ValueError: A name too long for Postgres, an empty tenant, a number out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: str = "agent_threads",
+        schema: str = "public",
+        tenant: str | None = "default",
+        tenant_of: TenantOf | None = None,
+        keep_checkpoints: int | None = None,
+        message_retention: timedelta | None = None,
+        message_channels: Collection[str] | None = None,
+        create_schema: bool = True,
+        require_rls: bool = False,
+        serde: SerializerProtocol | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(serde=serde)
+        self.names = Names(schema, table)
+        self._scopes = Scopes(tenant, tenant_of)
+        self._keep = None if keep_checkpoints is None else _checked_keep(keep_checkpoints)
+        if message_retention is not None:
+            _positive("message_retention", message_retention)
+        self._messages = keeper_for(message_retention, message_channels)
+        self._create_schema = create_schema
+        self._require_rls = require_rls
+        self._clock = clock
+        self._set_up = SetUp()
+
+    # Scope ---------------------------------------------------------------------------
+
+    def tenant_scope(self, tenant: str) -> Any:
+        """Make ``tenant`` the tenant of every call in the ``with`` block.
+
+        The scope belongs to the context: concurrent tasks and threads keep their own,
+        and an inner scope gives way to the outer one again. A run keeps the scope in
+        which it was started.
+
+        Args:
+            tenant: The tenant; not empty.
+
+        Returns:
+            A context manager.
+
+        Raises:
+            ValueError: The tenant is empty.
+        """
+        return self._scopes.scope(checked_tenant(tenant))
+
+    def current_tenant(self) -> str:
+        """The tenant of the open scope, else the default one.
+
+        Raises:
+            TenantRequiredError: There is neither.
+        """
+        return self._scopes.current()
+
+    def tenant_of_thread(self, thread_id: str) -> str:
+        """The tenant of a thread: the open scope's, else ``tenant_of``'s, else the default.
+
+        Raises:
+            TenantRequiredError: There is none of the three.
+            TenantResolutionError: ``tenant_of`` did not give one.
+        """
+        return self._scopes.of_thread(checked_thread(thread_id))
+
+    def now(self) -> datetime:
+        """The time of the saver's clock."""
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def ddl(self, *, maintenance_role: str | None = None) -> list[str]:
+        """The statements that make the schema, for a migration tool.
+
+        Args:
+            maintenance_role: A role that shall see every tenant, and only it.
+
+        Returns:
+            Statements, to be run in this order and in one transaction.
+        """
+        return ddl(self.names, maintenance_role)
+
+    # LangGraph reads these two once, at the start of a run, and calls what it got later
+    # from threads that lack the caller's context: what is read is bound to the scope.
+
+    @property
+    def get_next_version(self) -> Callable[[str | None, None], str]:
+        """Give the version after ``current``, marked with the scope of the reader."""
+        return partial(_next_version, self._scopes.open)
+
+    # Plans ---------------------------------------------------------------------------
+
+    def _thread(self, config: RunnableConfig) -> str:
+        return checked_thread((config.get("configurable") or {}).get("thread_id"))
+
+    def _target(self, config: RunnableConfig) -> Target:
+        thread_id = self._thread(config)
+        return thread_target(self._scopes.of_thread(thread_id), thread_id, config)
+
+    def _load(self, config: RunnableConfig) -> Plan[Step, CheckpointTuple | None]:
+        # Outside the plan: without a tenant not even the tables are looked at.
+        target = self._target(config)
+
+        def loading() -> Plan[Step, CheckpointTuple | None]:
+            found = yield from plans.load(self.names, self.serde, target)
+            return found and self._messages.incoming(target, found)
+
+        return loading()
+
+    def _listing(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Listing:
+        thread_id = None
+        if config and (config.get("configurable") or {}).get("thread_id") is not None:
+            thread_id = self._thread(config)
+        tenant = self._scopes.current() if thread_id is None else self._scopes.of_thread(thread_id)
+        return Listing(
+            self.names,
+            self.serde,
+            tenant,
+            thread_id,
+            config,
+            wanted=filter,
+            before=before,
+            limit=limit,
+        )
+
+    def _save(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> tuple[Target, Plan[Step, None]]:
+        thread_id = self._thread(config)
+        tenant = self._scopes.of_save(thread_id, new_versions)
+        target = thread_target(tenant, thread_id, config)
+        checkpoint = self._messages.outgoing(target, checkpoint)
+        wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
+        return target, plans.save(self.names, self.serde, wanted, self._keep)
+
+    def _write(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+        scope: object,
+    ) -> Plan[Step, None]:
+        thread_id = self._thread(config)
+        tenant = self._scopes.of_thread(thread_id, scope)
+        target = thread_target(tenant, thread_id, config)
+        if target.checkpoint_id is None:
+            raise ValueError("put_writes needs configurable['checkpoint_id']")
+        writes = self._messages.outgoing_writes(target, writes)
+        params = write_params(self.serde, target, writes, task_id, task_path, self.now())
+        return plans.store_writes(self.names, target, params, over=replaces(writes))
+
+    def _history(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Plan[Step, Mapping[str, Any]]:
+        target = self._target(config)
+
+        def loading() -> Plan[Step, Mapping[str, Any]]:
+            found = yield from plans.history(self.names, self.serde, target, channels)
+            return self._messages.incoming_history(target, found)
+
+        return loading()
+
+    def _delete_thread(self, thread_id: str) -> Plan[Step, None]:
+        thread_id = checked_thread(thread_id)
+        return erasing.erase(self.names, self._scopes.of_thread(thread_id), [thread_id])
+
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Plan[Step, None]:
+        if isinstance(run_ids, str):
+            raise TypeError("run_ids must be a sequence of run ids, not one string")
+        return erasing.erase_runs(self.names, self._scopes.current(), [str(r) for r in run_ids])
+
+    def _copy_thread(self, source: str, target: str) -> Plan[Step, None]:
+        source, target = checked_thread(source), checked_thread(target)
+        if source == target:
+            raise ValueError(f"thread {source!r} cannot be copied onto itself")
+        return erasing.copy(self.names, self._scopes.of_both(source, target), source, target)
+
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Plan[Step, None]:
+        if isinstance(thread_ids, str):
+            raise TypeError("thread_ids must be a sequence of thread ids, not one string")
+        if strategy not in {"keep_latest", "delete"}:
+            raise ValueError(f"unknown prune strategy {strategy!r}: use 'keep_latest' or 'delete'")
+        threads = [checked_thread(thread_id) for thread_id in thread_ids]
+        owned = [(self._scopes.of_thread(thread_id), thread_id) for thread_id in threads]
+        prune = erasing.erase_each if strategy == "delete" else erasing.keep_latest_each
+        return prune(self.names, owned)
+
+    def _vacuum(self, days: float) -> Plan[Step, int]:
+        if isinstance(days, bool) or not isinstance(days, (int, float)):
+            raise TypeError(f"days is a number, not {type(days).__name__}")
+        if not 0 < days < float("inf"):
+            raise ValueError(f"days must be finite and greater than 0, not {days}")
+        try:
+            cutoff = self.now() - timedelta(days=days)
+        except OverflowError:  # longer than recorded history: nothing is that old
+            cutoff = datetime.min.replace(tzinfo=UTC)
+        return erasing.vacuum(self.names, self._scopes.current(), cutoff)
+
+    def _purge(self, older_than: timedelta) -> Plan[Step, int]:
+        _positive("older_than", older_than)
+        raise NotImplementedError("purge_messages is not available yet")
+
+    def _forget(self, tenant: str | None) -> Plan[Step, int]:
+        whose = self._scopes.explicit() if tenant is None else checked_tenant(tenant)
+        return erasing.forget(self.names, whose)
+
+    def _tenants(self) -> Plan[Step, list[str]]:
+        # A maintenance role sees all whatever is pinned, an application role its own.
+        return erasing.tenants(self.names, self._scopes.open or self._scopes.default or "")
+
+
+def _next_version(scope: str | None, current: str | int | None, channel: None = None) -> str:
+    """Number versions like LangGraph's own Postgres saver: they sort as text.
+
+    The random tail keeps apart what two runs make of one thread.
+    """
+    number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
+    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311
+
+
+def _checked_keep(keep: object) -> int:
+    if isinstance(keep, bool) or not isinstance(keep, int):
+        raise TypeError(f"keep_checkpoints is an int, not {type(keep).__name__}")
+    if keep < 1:
+        raise ValueError(f"keep_checkpoints must be at least 1, not {keep}")
+    return keep
+
+
+def _positive(name: str, duration: object) -> None:
+    if not isinstance(duration, timedelta):
+        raise TypeError(f"{name} is a timedelta, not {type(duration).__name__}")
+    if duration <= timedelta(0):
+        raise ValueError(f"{name} must be greater than zero, not {duration}")

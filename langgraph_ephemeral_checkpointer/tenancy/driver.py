@@ -1,0 +1,81 @@
+"""psycopg's errors as ours, and what both colours share about connections."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import pq
+
+from langgraph_ephemeral_checkpointer.errors import (
+    RowSecurityError,
+    StorageError,
+    StorageUnavailableError,
+)
+from langgraph_ephemeral_checkpointer.plan import Statement
+from langgraph_ephemeral_checkpointer.tenancy.schema import Role
+
+logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
+
+HAS_PIPELINE = psycopg.Pipeline.is_supported()
+UNPIN = Statement(
+    "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
+)
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Give psycopg's errors this package's names.
+
+    Args:
+        doing: What was tried, for the message.
+
+    Raises:
+        StorageUnavailableError: The connection or the server is gone, or a wait was too long.
+        StorageError: Anything else that Postgres or psycopg refused.
+    """
+    try:
+        yield
+    except (
+        psycopg.errors.LockNotAvailable,
+        psycopg.errors.QueryCanceled,
+        psycopg.OperationalError,
+        psycopg.InterfaceError,
+    ) as error:
+        raise StorageUnavailableError(f"{doing} failed: {_said(error)}") from error
+    except psycopg.errors.UndefinedTable as error:
+        raise StorageError(f"{doing} failed: {_said(error)} Was it dropped?") from error
+    except (psycopg.Error, UnicodeEncodeError) as error:
+        raise StorageError(f"{doing} failed: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    # The primary message alone: the detail of a key conflict would quote stored values.
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return f"{primary or error} ({type(error).__name__})"
+
+
+def in_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the caller has opened a transaction, which then stays theirs to end."""
+    return conn.info.transaction_status != pq.TransactionStatus.IDLE
+
+
+def check_role(role: Role, *, required: bool) -> None:
+    """Warn of, or refuse, a role for which Row-Level Security is void.
+
+    Raises:
+        RowSecurityError: It is void and ``required``.
+    """
+    if not role.bypasses_rls:
+        return
+    message = (
+        f"role {role.name!r} is a superuser or has BYPASSRLS: Row-Level Security does not hold "
+        "for it, and only the filters of this saver keep tenants apart. "
+        "Connect as a role made with NOSUPERUSER NOBYPASSRLS"
+    )
+    if required:
+        raise RowSecurityError(message)
+    logger.warning(message)

@@ -1,0 +1,321 @@
+"""Move in: copy the threads of LangGraph's own Postgres saver under a tenant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from psycopg import Connection, Cursor
+from psycopg.rows import tuple_row
+
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
+from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
+from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
+from langgraph_ephemeral_checkpointer.tenancy.rows import (
+    Target,
+    TypedSerializer,
+    moment,
+    prepare_save,
+)
+from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+_PAGE = 200
+_BORN = "born:"
+"""What this package's sweeper leaves in ``checkpoints.type`` of a thread that it pruned."""
+_TASKS = "__pregel_tasks"
+
+_THREADS = """
+SELECT thread_id FROM checkpoints WHERE thread_id > %s
+GROUP BY thread_id ORDER BY thread_id LIMIT %s
+"""
+_CHECKPOINTS = """
+SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
+FROM checkpoints WHERE thread_id = %s ORDER BY checkpoint_ns, checkpoint_id
+"""
+_BLOBS = """
+SELECT checkpoint_ns, channel, version, type, blob
+FROM checkpoint_blobs WHERE thread_id = %s AND type <> 'empty'
+"""
+_WRITES = """
+SELECT checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob
+FROM checkpoint_writes WHERE thread_id = %s ORDER BY task_path, task_id, idx
+"""
+_NEWEST = """
+SELECT coalesce(max(checkpoint_id), '') FROM {checkpoints}
+WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
+"""
+_PUT_CHECKPOINT = """
+INSERT INTO {checkpoints} (tenant, thread_id, checkpoint_ns, checkpoint_id, parent_id, callers,
+    source, step, run_id, format, channels, versions, held, delta, made_at, born_at, type, state)
+VALUES (%(tenant)s, %(thread_id)s, %(ns)s, %(id)s, %(parent)s, %(callers)s, %(source)s, %(step)s,
+    %(run_id)s, %(format)s, %(channels)s, %(versions)s, %(held)s, %(delta)s, %(made_at)s,
+    %(born_at)s, %(type)s, %(state)s)
+ON CONFLICT DO NOTHING
+"""
+_PUT_BLOBS = """
+INSERT INTO {blobs} (tenant, thread_id, checkpoint_ns, channel, version, type, blob)
+SELECT %(tenant)s::text, %(thread_id)s::text, u.* FROM unnest(%(ns)s::text[],
+    %(channels)s::text[], %(versions)s::text[], %(types)s::text[], %(blobs)s::bytea[]) AS u
+ON CONFLICT DO NOTHING
+"""
+_PUT_WRITES = """
+INSERT INTO {writes} (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx, task_path,
+    channel, type, blob, written_at)
+SELECT %(tenant)s::text, %(thread_id)s::text, u.*, %(now)s::timestamptz
+FROM unnest(%(ns)s::text[], %(ids)s::text[], %(tasks)s::text[], %(idx)s::integer[],
+    %(paths)s::text[], %(channels)s::text[], %(types)s::text[], %(blobs)s::bytea[]) AS u
+ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass
+class MigrationResult:
+    """What a migration did.
+
+    Attributes:
+        copied: Threads that were copied.
+        skipped: Threads that were there already, as new as at the source or newer.
+        errors: What went wrong, by thread; nothing of such a thread was copied.
+    """
+
+    copied: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """All rows of one thread of the source."""
+
+    checkpoints: Sequence[Sequence[Any]]
+    blobs: Sequence[Sequence[Any]]
+    writes: Sequence[Sequence[Any]]
+
+
+def migrate_from_postgres(
+    source: PostgresSaver,
+    target: TenantPostgresSaver,
+    *,
+    tenant: str | None = None,
+    on_thread: Callable[[str], None] | None = None,
+) -> MigrationResult:
+    """Copy every thread, its history, writes and blobs included; the source is only read.
+
+    Each thread is read in one snapshot and written in one transaction, so that it is there
+    whole or not at all. Stopped and started again, it goes on with the threads that are
+    missing, or that the source has newer checkpoints of.
+
+    Args:
+        source: LangGraph's synchronous saver; its tables are those of its connection.
+        target: Where the threads go; ``keep_checkpoints`` prunes them at their next save.
+        tenant: Whose threads they become; None: what ``target`` finds for each thread.
+        on_thread: Called with each thread id before it is looked at.
+
+    Returns:
+        What was copied, what was there, and what failed.
+
+    Raises:
+        TenantRequiredError: There is no tenant for a thread.
+        StorageUnavailableError: A database is away.
+    """
+    # Bytes go over as they are where both sides read the same ones.
+    as_is = type(source.serde) is type(target.serde) is JsonPlusSerializer
+    recode = None if as_is else source.serde
+    result = MigrationResult()
+    after = ""
+    with target.tenant_scope(tenant) if tenant is not None else nullcontext():
+        while True:
+            with _reading(source) as cursor:
+                page = [name for (name,) in cursor.execute(_THREADS, (after, _PAGE))]
+            if not page:
+                return result
+            after = page[-1]
+            for thread_id in page:
+                if on_thread is not None:
+                    on_thread(thread_id)
+                _copy(source, target, thread_id, recode, result)
+
+
+def _copy(
+    source: PostgresSaver,
+    target: TenantPostgresSaver,
+    thread_id: str,
+    recode: TypedSerializer | None,
+    result: MigrationResult,
+) -> None:
+    owner = target.tenant_of_thread(thread_id)
+    try:
+        with _reading(source) as cursor:
+            found = (cursor.execute(sql, (thread_id,)).fetchall() for sql in _READS)
+            thread = _Thread(*found)
+        plan = _store(target.names, target.serde, owner, thread_id, thread, recode, target.now())
+        copied = target.run_plan(Transaction(plan))
+    except StorageUnavailableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
+        logger.warning("thread %r was not copied: %s", thread_id, error)
+        result.errors[thread_id] = str(error) or type(error).__name__
+    else:
+        (result.copied if copied else result.skipped).append(thread_id)
+
+
+_READS = (_CHECKPOINTS, _BLOBS, _WRITES)
+
+
+@contextmanager
+def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
+    """A cursor on one snapshot of the source, in a transaction that cannot write."""
+    pool: Any = source.conn
+    borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
+    with storage_errors("reading the source"), source.lock, borrowed as conn, conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield Cursor(conn, row_factory=tuple_row)
+
+
+def _store(
+    names: Names,
+    serde: TypedSerializer,
+    tenant: str,
+    thread_id: str,
+    thread: _Thread,
+    recode: TypedSerializer | None,
+    now: datetime,
+) -> Plan[Batch, bool]:
+    """Write what the target lacks of a thread; False where it lacks nothing."""
+    key = {"tenant": tenant, "thread_id": thread_id}
+    *_, newest = yield [*names.lock(tenant, thread_id), names.statement(_NEWEST, key)]
+    # Over all namespaces: the target may have pruned some of what was copied.
+    if newest[0][0] >= max((row[1] for row in thread.checkpoints), default=""):
+        return False
+
+    def typed(kind: str, blob: bytes | None) -> tuple[str, bytes]:
+        raw = (kind, bytes(blob or b""))
+        return raw if recode is None else serde.dumps_typed(recode.loads_typed(raw))
+
+    values = {
+        (ns, channel, version): typed(kind, blob)
+        for ns, channel, version, kind, blob in thread.blobs
+    }
+    sends = _pending_sends(thread, recode or serde)
+    born = _born(thread)
+    statements = []
+    for row in thread.checkpoints:
+        place = Target(tenant, thread_id, row[0], row[2])
+        params = _checkpoint(serde, place, row, values, sends) | {"born_at": born}
+        statements.append(names.statement(_PUT_CHECKPOINT, params, fetch=False))
+    statements += _rows(names, key, values, thread, typed, now)
+    yield statements
+    return True
+
+
+def _checkpoint(
+    serde: TypedSerializer,
+    target: Target,
+    row: Sequence[Any],
+    values: dict[tuple[str, str, str], tuple[str, bytes]],
+    sends: Mapping[tuple[str, str], list[Any]],
+) -> dict[str, Any]:
+    """The parameters of one checkpoint; adds the values that its row holds to ``values``."""
+    ns, checkpoint_id, parent, _, stored, metadata = row
+    versions = dict(stored["channel_versions"])
+    inline = dict(stored.get("channel_values") or {})
+    if stored.get("v", 1) < 4 and parent and (pending := sends.get((ns, parent))):
+        # Formats before 4 read their pending sends from the parent's writes, which this
+        # saver never does: they become the value of their channel, as upstream loads them.
+        versions[_TASKS] = max(versions.values(), default=f"{1:032}.0")
+        inline[_TASKS] = pending
+    delta = set()
+    for channel, value in inline.items():
+        place = (ns, channel, str(versions.get(channel)))
+        if place in values:
+            delta |= {channel} if value is True else set()  # the mark of a snapshot
+        elif channel in versions:
+            values[place] = serde.dumps_typed(value)
+    held = {name: None for name, v in versions.items() if (ns, name, str(v)) in values}
+    loose = {name: value for name, value in inline.items() if name not in versions}
+    checkpoint: Any = {**stored, "channel_versions": versions, "channel_values": {**held, **loose}}
+    checkpoint.setdefault("id", checkpoint_id)
+    checkpoint.setdefault("versions_seen", {})
+    params = dict(
+        prepare_save(serde, target, {"configurable": {}}, checkpoint, metadata, {}).columns
+    )
+    if delta:
+        counted = set((metadata.get("counters_since_delta_snapshot") or {}).keys()) & set(versions)
+        params["delta"] = Texts(sorted(delta | counted))
+    return {**params, "id": checkpoint_id}
+
+
+def _rows(
+    names: Names,
+    key: Mapping[str, str],
+    values: Mapping[tuple[str, str, str], tuple[str, bytes]],
+    thread: _Thread,
+    typed: Callable[[str, bytes | None], tuple[str, bytes]],
+    now: datetime,
+) -> list[Statement]:
+    writes = [(*row[:6], *typed(row[6], row[7])) for row in thread.writes]
+    return [
+        names.statement(
+            _PUT_BLOBS,
+            {
+                **key,
+                "ns": Texts(ns for ns, _, _ in values),
+                "channels": Texts(channel for _, channel, _ in values),
+                "versions": Texts(version for _, _, version in values),
+                "types": Texts(kind for kind, _ in values.values()),
+                "blobs": Blobs(blob for _, blob in values.values()),
+            },
+            fetch=False,
+        ),
+        names.statement(
+            _PUT_WRITES,
+            {
+                **key,
+                "ns": Texts(row[0] for row in writes),
+                "ids": Texts(row[1] for row in writes),
+                "tasks": Texts(row[2] for row in writes),
+                "idx": [row[3] for row in writes],
+                "paths": Texts(row[4] for row in writes),
+                "channels": Texts(row[5] for row in writes),
+                "types": Texts(row[6] for row in writes),
+                "blobs": Blobs(row[7] for row in writes),
+                "now": now,
+            },
+            fetch=False,
+        ),
+    ]
+
+
+def _pending_sends(thread: _Thread, serde: TypedSerializer) -> dict[tuple[str, str], list[Any]]:
+    """By namespace and checkpoint, the sends that its tasks wrote; only old formats need them."""
+    if all(row[4].get("v", 1) >= 4 for row in thread.checkpoints):
+        return {}
+    sends: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for ns, checkpoint_id, _, _, _, channel, kind, blob in thread.writes:
+        if channel == _TASKS:
+            sends[ns, checkpoint_id].append(serde.loads_typed((kind, bytes(blob))))
+    return sends
+
+
+def _born(thread: _Thread) -> datetime | None:
+    """When the thread began, before any pruning; None where nothing tells."""
+    times = []
+    for _, checkpoint_id, _, kind, stored, _ in thread.checkpoints:
+        times += [time_of_id(checkpoint_id) or time_of_ts(stored.get("ts"))]
+        if kind and kind.startswith(_BORN):
+            mark = kind.removeprefix(_BORN)
+            times += [time_of_id(mark) or time_of_ts(mark)]
+    return moment(min((time for time in times if time is not None), default=None))

@@ -1,0 +1,311 @@
+"""The synchronous tenant saver: a thin shell over the plans."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
+from psycopg import Connection, Cursor
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool
+
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
+from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
+from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
+from langgraph_ephemeral_checkpointer.tenancy.driver import (
+    HAS_PIPELINE,
+    UNPIN,
+    check_role,
+    in_transaction,
+    storage_errors,
+)
+from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+
+T = TypeVar("T")
+
+
+class TenantPostgresSaver(TenantSaver):
+    """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
+
+    Args:
+        conn: A connection, or a pool. One connection serves one call at a time.
+        **options: See :class:`~.base.TenantSaver`.
+
+    Raises:
+        TypeError: ``conn`` is neither.
+    """
+
+    def __init__(
+        self, conn: Connection[Any] | ConnectionPool[Connection[Any]], **options: Any
+    ) -> None:
+        if not isinstance(conn, (Connection, ConnectionPool)):
+            raise TypeError(
+                f"conn is a psycopg Connection or ConnectionPool, not {type(conn).__name__}; "
+                "for a connection string use: with TenantPostgresSaver.from_conn_string(dsn)"
+            )
+        super().__init__(**options)
+        self.conn = conn
+        self.lock = threading.RLock()
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(
+        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Any
+    ) -> Iterator[Self]:
+        """Connect, and give a saver that lives as long as the ``with`` block.
+
+        Args:
+            conn_string: How to reach the server.
+            prepare_threshold: After how many uses a statement is prepared; None never
+                does, as a pooler in transaction mode may need it.
+            **options: The saver's own.
+        """
+        with storage_errors("connecting"):
+            conn = Connection.connect(
+                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+            )
+        with conn:
+            yield cls(conn, **options)
+
+    def setup(self) -> None:
+        """Prove that the tables are right, and make what is missing; first use does it too.
+
+        Raises:
+            SchemaMismatchError: Something else has those names.
+            SchemaMissingError: Tables are missing and ``create_schema`` is False.
+            RowSecurityError: Row-Level Security is void for the role, and required.
+        """
+        with self._set_up.lock:
+            if self._set_up.done:
+                return
+            missing, role = drive(look(self.names), self._perform)
+            check_role(role, required=self._require_rls)
+            if missing and not self._create_schema:
+                refuse_missing(self.names, missing)
+            if missing:
+                self._perform(Transaction(create(self.names)))
+            self._set_up.done = True
+
+    # LangGraph's saver -----------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Load the checkpoint that ``config`` names, or the newest of its namespace."""
+        return self._run(self._load(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, greatest id first; the tenant is that of the call, now.
+
+        Args:
+            config: Thread, namespace and checkpoint, each optional; None: all of the tenant.
+            filter: What the metadata must contain.
+            before: Only checkpoints with a smaller id than this one's.
+            limit: At most so many.
+        """
+        listing = self._listing(config, filter=filter, before=before, limit=limit)
+        return self._pages(listing)
+
+    def _pages(self, listing: Any) -> Iterator[CheckpointTuple]:
+        while not listing.done:
+            yield from self._run(listing.page())
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint in one round trip, pruning included.
+
+        Raises:
+            ThreadDeletedError: The thread was deleted under the run and cannot be stored
+                whole; nothing was stored.
+        """
+        target, plan = self._save(config, checkpoint, metadata, new_versions)
+        self._run(plan)
+        return target.config(checkpoint["id"])
+
+    @property
+    def put_writes(self) -> Callable[..., None]:
+        """Store a task's writes, in the scope that was open when this was read."""
+        return partial(self._put_writes, self._scopes.open)
+
+    def _put_writes(
+        self,
+        scope: str | None,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        plan = self._write(config, writes, task_id, task_path, scope)
+        if writes:
+            self._run(plan)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete everything of a thread, in every namespace."""
+        self._run(self._delete_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete what some runs of the current tenant saved.
+
+        Raises:
+            HistoryNeededError: Later checkpoints of a thread are rebuilt from it.
+        """
+        self._run(self._delete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread, history and writes included, to a new id of the same tenant.
+
+        Raises:
+            CrossTenantError: The ids belong to two tenants.
+            ThreadExistsError: The target has checkpoints.
+        """
+        self._run(self._copy_thread(source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep only the newest checkpoint per namespace, or nothing, of some threads.
+
+        Args:
+            thread_ids: The threads; each is pruned in its own transaction.
+            strategy: ``keep_latest`` (and what that one is rebuilt from) or ``delete``.
+        """
+        self._run(self._prune(thread_ids, strategy))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """What delta channels are rebuilt from, in one query per thousand ancestors."""
+        return self._run(self._history(config, channels))
+
+    # Housekeeping ----------------------------------------------------------------------
+
+    def vacuum(self, days: float) -> int:
+        """Delete the current tenant's threads whose newest checkpoint is older.
+
+        Args:
+            days: Age in days, finite and greater than 0.
+
+        Returns:
+            The number of threads deleted.
+        """
+        return self._run(self._vacuum(days))
+
+    def purge_messages(self, older_than: timedelta) -> int:
+        """Rewrite in place the current tenant's checkpoints that hold older exchanges.
+
+        Args:
+            older_than: Age, greater than zero.
+
+        Returns:
+            The number of threads rewritten.
+        """
+        return self._run(self._purge(older_than))
+
+    def forget_tenant(self, tenant: str | None = None) -> int:
+        """Delete everything of a tenant.
+
+        Args:
+            tenant: Whose; None: the open scope's. The default tenant is never meant.
+
+        Returns:
+            The number of threads deleted.
+
+        Raises:
+            TenantRequiredError: No tenant is named and no scope is open.
+        """
+        return self._run(self._forget(tenant))
+
+    def tenants(self) -> Sequence[str]:
+        """List the tenants that have rows and that the role may see."""
+        return self._run(self._tenants())
+
+    # Running plans ---------------------------------------------------------------------
+
+    def _run(self, plan: Plan[Step, T]) -> T:
+        if not self._set_up.done:
+            self.setup()
+        return drive(plan, self._perform)
+
+    def run_plan(self, step: Step) -> Any:
+        """Carry out one step of a plan over these tables, after the tables were proven."""
+        if not self._set_up.done:
+            self.setup()
+        return self._perform(step)
+
+    def _perform(self, step: Step) -> Any:
+        with storage_errors(f"a statement on {self.names.table!r}"), self._connection() as conn:
+            if not isinstance(step, Transaction):
+                return _round_trip(conn, step)
+            joined = in_transaction(conn)
+            with conn.transaction():
+                answer = drive(step.plan, partial(_send, conn))
+                if joined:
+                    _send(conn, [UNPIN])
+            return answer
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        if isinstance(self.conn, ConnectionPool):
+            with self.conn.connection() as conn:
+                yield conn
+        else:
+            with self.lock:
+                yield self.conn
+
+
+def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
+    """Run a batch as one transaction, or as part of the caller's where one is open."""
+    if in_transaction(conn):
+        return _send(conn, [*batch, UNPIN])[:-1]
+    if not HAS_PIPELINE:
+        with conn.transaction():
+            return _send(conn, batch)
+    if conn.autocommit:
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        return _send(conn, batch)
+    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
+    conn.autocommit = True
+    try:
+        return _send(conn, batch)
+    finally:
+        if not conn.closed:
+            conn.autocommit = False
+
+
+def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:
+    adapt(conn)
+    if not HAS_PIPELINE or len(batch) == 1:
+        return [_answer(_execute(conn, one), one) for one in batch]
+    with conn.pipeline():
+        cursors = [_execute(conn, one) for one in batch]
+    return [_answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
+
+
+def _execute(conn: Connection[Any], statement: Statement) -> Cursor[Any]:
+    # Our own cursor, whatever cursor and row factories the connection came with.
+    cursor = Cursor(conn, row_factory=tuple_row)
+    return cursor.execute(statement.sql, statement.params, binary=True)
+
+
+def _answer(cursor: Cursor[Any], statement: Statement) -> Any:
+    return cursor.fetchall() if statement.fetch else cursor.rowcount

@@ -1,0 +1,194 @@
+"""Whose thread it is: tenant scopes, and how the tenant of a call is found."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from langgraph_ephemeral_checkpointer.errors import (
+    CrossTenantError,
+    TenantRequiredError,
+    TenantResolutionError,
+)
+
+TenantOf = Callable[[str], str]
+"""Gives the tenant of a thread id."""
+
+_UNBOUND: Final = object()
+
+
+def checked_tenant(tenant: object) -> str:
+    """Return ``tenant`` if it can name a tenant.
+
+    Raises:
+        TypeError: It is not a string.
+        ValueError: It is empty, or Postgres cannot hold it as text (NUL, lone surrogates).
+    """
+    return _checked_text("tenant", tenant)
+
+
+def checked_thread(thread_id: object) -> str:
+    """Return the text of a thread id; integers and UUIDs mean their text.
+
+    Raises:
+        ValueError: It is None or empty, or Postgres cannot hold it as text.
+    """
+    if thread_id is None:
+        raise ValueError("a thread id is required; give configurable['thread_id']")
+    return _checked_text("thread id", str(thread_id))
+
+
+def _checked_text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {what} is a string, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"a {what} must not be empty")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a {what} must be valid Unicode: {error}") from error
+    if b"\0" in encoded:
+        raise ValueError(f"a {what} must not contain a NUL character")
+    return str(value)
+
+
+class RunVersion(str):
+    """A channel version that remembers in which scope the run that made it was started.
+
+    LangGraph looks up ``put`` at every save, in whatever context it then is, but
+    ``get_next_version`` only once, at the start of a run. So the versions a run makes
+    carry its scope to its saves, also when the caller has left the scope meanwhile (a
+    stream that is read on after the ``with`` block). They are stored as plain text.
+    """
+
+    scope: str | None
+
+    @classmethod
+    def made_in(cls, scope: str | None, version: str) -> RunVersion:
+        """Mark a version as made by a run that was started in ``scope``."""
+        made = cls(version)
+        made.scope = scope
+        return made
+
+
+class Scopes:
+    """The tenants of one saver: the open scope, ``tenant_of``, and the default.
+
+    Args:
+        default: The tenant where nothing else names one; None: there is none.
+        tenant_of: Gives the tenant of a thread id.
+    """
+
+    def __init__(self, default: str | None, tenant_of: TenantOf | None) -> None:
+        if tenant_of is not None and inspect.iscoroutinefunction(tenant_of):
+            raise TypeError("tenant_of must be a plain function: it is called before any I/O")
+        self._default = None if default is None else checked_tenant(default)
+        self._tenant_of = tenant_of
+        self._open: ContextVar[str | None] = ContextVar("lgec_tenant_scope", default=None)
+
+    @property
+    def default(self) -> str | None:
+        """The tenant where nothing else names one."""
+        return self._default
+
+    @property
+    def open(self) -> str | None:
+        """The tenant of the innermost open scope of this context."""
+        return self._open.get()
+
+    @contextmanager
+    def scope(self, tenant: str) -> Iterator[None]:
+        """Make ``tenant`` the tenant of everything in the ``with`` block.
+
+        Raises:
+            TypeError: The tenant is not a string.
+            ValueError: The tenant is empty.
+        """
+        token = self._open.set(checked_tenant(tenant))
+        try:
+            yield
+        finally:
+            self._open.reset(token)
+
+    def explicit(self) -> str:
+        """The tenant of the open scope, and of nothing else.
+
+        Raises:
+            TenantRequiredError: No scope is open.
+        """
+        if (tenant := self.open) is None:
+            raise TenantRequiredError(
+                "this erases a tenant, so it never uses the default one: "
+                "name the tenant, or open saver.tenant_scope(...)"
+            )
+        return tenant
+
+    def current(self) -> str:
+        """The tenant of a call that names no thread: the scope's, else the default.
+
+        Raises:
+            TenantRequiredError: There is neither.
+        """
+        if (tenant := self.open or self._default) is None:
+            raise TenantRequiredError
+        return tenant
+
+    def of_thread(self, thread_id: str, scope: object = _UNBOUND) -> str:
+        """The tenant of a call about one thread.
+
+        Args:
+            thread_id: The thread.
+            scope: The scope that was open when a run started (None: none was); by
+                default the scope that is open now.
+
+        Raises:
+            TenantRequiredError: No scope, no ``tenant_of`` and no default.
+            TenantResolutionError: ``tenant_of`` raised, or gave something else than a
+                non-empty string.
+        """
+        tenant = self.open if scope is _UNBOUND else scope
+        if isinstance(tenant, str):
+            return tenant
+        if self._tenant_of is not None:
+            return _resolve(self._tenant_of, thread_id)
+        if self._default is None:
+            raise TenantRequiredError
+        return self._default
+
+    def of_save(self, thread_id: str, versions: Mapping[str, Any]) -> str:
+        """The tenant of a save: that of its run's start where the versions tell it."""
+        for version in versions.values():
+            if isinstance(version, RunVersion):
+                return self.of_thread(thread_id, version.scope)
+        return self.of_thread(thread_id)
+
+    def of_both(self, source: str, target: str) -> str:
+        """The one tenant of two threads.
+
+        Raises:
+            CrossTenantError: They belong to different tenants.
+        """
+        tenant = self.of_thread(source)
+        if self.of_thread(target) != tenant:
+            raise CrossTenantError
+        return tenant
+
+
+def _resolve(tenant_of: TenantOf, thread_id: str) -> str:
+    try:
+        tenant: object = tenant_of(thread_id)
+    except Exception as error:
+        raise TenantResolutionError(
+            f"tenant_of failed for thread {thread_id!r}: {type(error).__name__}"
+        ) from error
+    if inspect.iscoroutine(tenant):
+        tenant.close()  # else Python warns that it was never awaited
+    try:
+        return checked_tenant(tenant)
+    except (TypeError, ValueError) as error:
+        raise TenantResolutionError(
+            f"tenant_of gave no tenant for thread {thread_id!r}: {error}"
+        ) from error
