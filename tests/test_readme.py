@@ -173,7 +173,7 @@ def test_every_option_of_the_command_line_is_in_the_readme():
             cwd=ROOT,
         )
         options = set(re.findall(r"^  (--[a-z-]+)", done.stdout, flags=re.MULTILINE))
-        assert options - {"--help", "--max-checkpoints"} <= set(re.findall(r"--[a-z-]+", README))
+        assert options - {"--help"} <= set(re.findall(r"--[a-z-]+", README))
 
 
 def test_every_reason_to_keep_a_thread_is_in_the_readme():
