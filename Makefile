@@ -1,8 +1,8 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes the virtual
-# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest.
+# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest (-n 2: in two processes).
 
 CONSTRAINTS ?=
-ARGS ?=
+ARGS ?= -n 2
 VENV ?= .venv$(subst /,-,$(addprefix -,$(CONSTRAINTS)))
 
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))

@@ -33,5 +33,6 @@ def test_no_run_ends_with_half_a_thread_where_nearly_every_one_is_swept_meanwhil
 
 
 def test_without_the_triggers_the_same_runs_do(run):
-    tally = run(seconds=4, durability="exit", ttl=0.2, think=0.3, trigger=False)
-    assert tally.torn > 0
+    """Which run meets which sweep is chance, so it is tried for a while."""
+    options = {"durability": "exit", "ttl": 0.2, "think": 0.3, "trigger": False}
+    assert any(run(seconds=4, **options).torn for _ in range(8))
