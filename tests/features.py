@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from langgraph import types
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 HAS_DELTA = find_spec("langgraph.channels.delta") is not None
 """DeltaChannel, which stores what changed and not the value."""
+
+HAS_OVERWRITE = hasattr(types, "Overwrite")
+"""``Overwrite``, which replaces the value of a channel that otherwise collects."""
+
+HAS_CONFORMANCE = find_spec("langgraph.checkpoint.conformance") is not None
+"""The conformance suite of savers."""
+
+HAS_AGENTS = HAS_DELTA and find_spec("deepagents") is not None
+"""An agent of deepagents; the releases that go with an older LangGraph cannot be imported."""
 
 HAS_UPSTREAM_PRUNE = hasattr(BaseCheckpointSaver, "prune")
 """The methods ``prune``, ``copy_thread`` and ``delete_for_runs`` of a saver."""

@@ -19,5 +19,12 @@ def test_new_versions_of_the_savers_can_prune():
     assert (_release("langgraph-checkpoint") >= FIRST_WITH_PRUNE) == features.HAS_UPSTREAM_PRUNE
 
 
+def test_what_goes_with_new_versions_of_langgraph_is_there_too():
+    if _release("langgraph") >= FIRST_WITH_DELTA:
+        assert features.HAS_OVERWRITE
+        assert features.HAS_CONFORMANCE
+        assert features.HAS_AGENTS
+
+
 FIRST_WITH_DELTA = (1, 2)
 FIRST_WITH_PRUNE = (4, 1)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 
+from tests import features
 from tests.prune.savers import sqlite_files
 
 # What is about a part that is not there in the oldest supported versions.
 collect_ignore = [
     name
-    for name, part in (
-        ("test_conformance.py", "langgraph.checkpoint.conformance"),
-        ("test_deepagents.py", "deepagents"),
+    for name, is_there in (
+        ("test_conformance.py", features.HAS_CONFORMANCE),
+        ("test_deepagents.py", features.HAS_AGENTS),
     )
-    if find_spec(part) is None
+    if not is_there
 ]
 
 

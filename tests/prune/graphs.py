@@ -7,17 +7,16 @@ from typing import Annotated, Any
 
 from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Overwrite, Send, StateSnapshot, interrupt
+from langgraph.types import Command, Send, StateSnapshot, interrupt
 from typing_extensions import TypedDict
 
+from tests.features import HAS_DELTA, HAS_OVERWRITE
 from tests.prune.savers import Place
 
-try:
+if HAS_DELTA:
     from langgraph.channels.delta import DeltaChannel
-except ImportError:  # LangGraph before 1.2
-    HAS_DELTA = False
-else:
-    HAS_DELTA = True
+if HAS_OVERWRITE:
+    from langgraph.types import Overwrite
 
 RUNS: list[str] = []
 """What ran, and how much state it saw; cleared by whoever looks."""
@@ -182,11 +181,11 @@ class Driver:
                 given = await self.invoke(None, at, durability)
             elif kind == "copy":
                 given = await self.update(None, at, "__copy__")
-            elif kind == "overwrite":
+            elif kind == "overwrite" and HAS_OVERWRITE:
                 value = {"plain": Overwrite(["over"]), "delta": Overwrite(["over"])}
                 given = await self.update(value, at, "a")
             else:
-                value = {"plain": ["up"], "delta": ["up"], "cmd": operation["cmd"]}
+                value = {"plain": ["up"], "delta": ["up"], "cmd": operation.get("cmd", "")}
                 given = await self.update(value, at, "a")
         except Exception as error:  # noqa: BLE001 - invalid in this state; it has to be so on both
             return type(error).__name__

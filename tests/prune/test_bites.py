@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from langgraph_ephemeral_checkpointer import survivors
 from langgraph_ephemeral_checkpointer.pruning import postgres
-from tests.prune.graphs import HAS_DELTA
+from tests.features import HAS_DELTA
 from tests.prune.histories import check, histories
 
 

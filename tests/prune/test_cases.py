@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from langgraph.types import Command
 
-from tests.prune.graphs import HAS_DELTA, RUNS, Driver, new_thread
+from tests.features import HAS_DELTA
+from tests.prune.graphs import RUNS, Driver, new_thread
 from tests.prune.histories import History, check
 from tests.prune.savers import KINDS, open_place, prune
 

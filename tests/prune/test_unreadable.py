@@ -10,7 +10,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_ephemeral_checkpointer.pruning import raw
 from langgraph_ephemeral_checkpointer.survivors import LeaveWholeError
-from tests.prune.graphs import HAS_DELTA, Driver, new_thread
+from tests.features import HAS_DELTA
+from tests.prune.graphs import Driver, new_thread
 from tests.prune.savers import KINDS, open_place
 from tests.prune.test_cases import execute, turn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,13 +15,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from tests import features
+
 # These need packages that do not exist for the oldest LangGraph.
 _NEEDS = {
-    "test_purge_delta.py": "langgraph.channels.delta",
-    "test_retained_conformance.py": "langgraph.checkpoint.conformance",
-    "test_retention_agents.py": "deepagents",
+    "test_purge_delta.py": features.HAS_DELTA,
+    "test_retained_conformance.py": features.HAS_CONFORMANCE,
+    "test_retention_agents.py": features.HAS_AGENTS,
 }
-collect_ignore = [file for file, name in _NEEDS.items() if importlib.util.find_spec(name) is None]
+collect_ignore = [file for file, is_there in _NEEDS.items() if not is_there]
 
 DAY = timedelta(days=1).total_seconds()
 
