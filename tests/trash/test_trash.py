@@ -369,12 +369,15 @@ class TestPostgres:
             with _paused_before_commit(backend) as paused:
                 mover = threading.Thread(target=sweeper.sweep)
                 mover.start()
-                paused.wait_until_there()
-                thread.start()
-                _wait_for_lock(backend)
-                paused.go_on()
-                mover.join()
-                thread.join()
+                try:
+                    paused.wait_until_there()
+                    thread.start()
+                    _wait_for_lock(backend)
+                finally:
+                    paused.go_on()
+                    mover.join()
+                    if thread.ident is not None:
+                        thread.join()
             if isolation == "READ COMMITTED":
                 assert outcome == ["saved"]
                 assert sweeper.trash() == []
