@@ -19,5 +19,9 @@ def test_new_versions_of_the_savers_can_prune():
     assert (_release("langgraph-checkpoint") >= FIRST_WITH_PRUNE) == features.HAS_UPSTREAM_PRUNE
 
 
+def test_deepagents_can_be_used_wherever_there_are_delta_channels():
+    assert features.HAS_DEEPAGENTS or not features.HAS_DELTA
+
+
 FIRST_WITH_DELTA = (1, 2)
 FIRST_WITH_PRUNE = (4, 1)

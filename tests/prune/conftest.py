@@ -11,16 +11,17 @@ import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 
+from tests.features import HAS_DEEPAGENTS
 from tests.prune.savers import sqlite_files
 
 # What is about a part that is not there in the oldest supported versions.
 collect_ignore = [
     name
-    for name, part in (
-        ("test_conformance.py", "langgraph.checkpoint.conformance"),
-        ("test_deepagents.py", "deepagents"),
+    for name, is_there in (
+        ("test_conformance.py", find_spec("langgraph.checkpoint.conformance") is not None),
+        ("test_deepagents.py", HAS_DEEPAGENTS),
     )
-    if find_spec(part) is None
+    if not is_there
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Overwrite, Send, StateSnapshot, interrupt
+from langgraph.types import Command, Send, StateSnapshot, interrupt
 from typing_extensions import TypedDict
 
 from tests.prune.savers import Place
@@ -18,6 +18,14 @@ except ImportError:  # LangGraph before 1.2
     HAS_DELTA = False
 else:
     HAS_DELTA = True
+
+try:
+    from langgraph.types import Overwrite
+except ImportError:  # LangGraph before 1.0.4: a list is added to what is there
+
+    def Overwrite(value: list[Any]) -> list[Any]:  # noqa: N802
+        return value
+
 
 RUNS: list[str] = []
 """What ran, and how much state it saw; cleared by whoever looks."""

@@ -16,13 +16,17 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from tests.features import HAS_DEEPAGENTS, HAS_DELTA
+
 # These need packages that do not exist for the oldest LangGraph.
 _NEEDS = {
-    "test_purge_delta.py": "langgraph.channels.delta",
-    "test_retained_conformance.py": "langgraph.checkpoint.conformance",
-    "test_retention_agents.py": "deepagents",
+    "test_purge_delta.py": HAS_DELTA,
+    "test_retained_conformance.py": (
+        importlib.util.find_spec("langgraph.checkpoint.conformance") is not None
+    ),
+    "test_retention_agents.py": HAS_DEEPAGENTS,
 }
-collect_ignore = [file for file, name in _NEEDS.items() if importlib.util.find_spec(name) is None]
+collect_ignore = [file for file, is_there in _NEEDS.items() if not is_there]
 
 DAY = timedelta(days=1).total_seconds()
 
