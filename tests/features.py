@@ -19,6 +19,9 @@ HAS_DELTA = find_spec("langgraph.channels.delta") is not None
 HAS_OVERWRITE = hasattr(types, "Overwrite")
 """``Overwrite``, which replaces the value of a channel that otherwise collects."""
 
+HAS_SUBGRAPH_REPLAY = find_spec("langgraph._internal._replay") is not None
+"""A replay loads the states that subgraphs had then; before that they went on from the newest."""
+
 HAS_CONFORMANCE = find_spec("langgraph.checkpoint.conformance") is not None
 """The conformance suite of savers."""
 

@@ -22,6 +22,7 @@ def test_new_versions_of_the_savers_can_prune():
 def test_what_goes_with_new_versions_of_langgraph_is_there_too():
     if _release("langgraph") >= FIRST_WITH_DELTA:
         assert features.HAS_OVERWRITE
+        assert features.HAS_SUBGRAPH_REPLAY
         assert features.HAS_CONFORMANCE
         assert features.HAS_AGENTS
 

@@ -143,6 +143,7 @@ async def prune(saver: Any, thread_ids: list[str], keep: int) -> dict[str, Prune
         sweeper = TTLSweeper(
             saver,
             TTLPolicy(max_checkpoints_per_thread=keep),
+            orphan_age_seconds=None,
             policy_resolver=lambda found, wanted=thread_id: (
                 PolicyOverride.USE_DEFAULT if found == wanted else PolicyOverride.EXEMPT
             ),

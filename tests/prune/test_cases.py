@@ -96,10 +96,10 @@ async def test_three_parallel_tasks_that_wait_run_once_each_with_prunes_in_betwe
         await driver.perform(turn("fan ask"))
         RUNS.clear()
         removed = 0
-        for _ in range(3):
+        waiting = [one.id for one in (await driver.state()).interrupts]
+        for interrupt_id in waiting:
             removed += (await place.prune(thread_of(driver), 1)).removed_checkpoints
-            waiting = (await driver.state()).interrupts
-            await driver.invoke(Command(resume={waiting[0].id: "yes"}))
+            await driver.invoke(Command(resume={interrupt_id: "yes"}))
         assert removed > 0
         assert sorted(run for run in RUNS if run.startswith("w")) == ["w0", "w1", "w2"]
         assert not (await driver.state()).next

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row, tuple_row
 from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.pruning import prune_postgres
 from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT
+from tests.features import HAS_UPSTREAM_PRUNE
 from tests.prune.graphs import Driver, exact, new_thread, shape
 from tests.prune.savers import Place
 from tests.prune.test_cases import turn
@@ -136,17 +137,19 @@ async def test_a_thread_without_metadata_or_of_odd_shape_is_pruned_or_left_whole
         assert shape(await driver.state()) == before
 
 
-async def test_upstreams_own_prune_still_works_after_ours(place):
-    driver = Driver(place, new_thread(), 1)
-    thread_id = driver.config["configurable"]["thread_id"]
-    config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
-    for at in range(4):
-        place.saver.put(config, empty_checkpoint(), {"step": at, "parents": {}}, {})
-    before = place.saver.get_tuple(driver.config)
-    await place.prune(thread_id, 2)
-    place.saver.prune([thread_id], strategy="keep_latest")
-    assert len(list(place.saver.list(driver.config))) == 1
-    assert place.saver.get_tuple(driver.config).checkpoint == before.checkpoint
+if HAS_UPSTREAM_PRUNE:
+
+    async def test_upstreams_own_prune_still_works_after_ours(place):
+        driver = Driver(place, new_thread(), 1)
+        thread_id = driver.config["configurable"]["thread_id"]
+        config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+        for at in range(4):
+            place.saver.put(config, empty_checkpoint(), {"step": at, "parents": {}}, {})
+        before = place.saver.get_tuple(driver.config)
+        await place.prune(thread_id, 2)
+        place.saver.prune([thread_id], strategy="keep_latest")
+        assert len(list(place.saver.list(driver.config))) == 1
+        assert place.saver.get_tuple(driver.config).checkpoint == before.checkpoint
 
 
 async def test_two_sweepers_that_trim_one_thread_at_once_give_one_result_and_no_error(place):
