@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
+from langgraph_ephemeral_checkpointer.brake import refusal
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageUnavailableError,
@@ -30,9 +31,9 @@ from langgraph_ephemeral_checkpointer.expiry import (
     wanted_by,
 )
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
-from langgraph_ephemeral_checkpointer.plan import Plan
-from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.resolution import Invalid, Steps, resolve
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import (
@@ -53,7 +54,6 @@ from langgraph_ephemeral_checkpointer.types import (
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps: TypeAlias = Plan[Work | Ask, T]
 
 PAGE_SIZE = 10_000
 """Threads looked at in one read."""
@@ -74,6 +74,7 @@ class SweepSettings:
     max_deletes_per_sweep: int | None
     grace_seconds: float | None = None
     orphan_age_seconds: float | None = None
+    max_delete_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -132,6 +133,8 @@ class Sweep:
         self._gone = 0
         self._matched = 0  # threads found to delete, whatever becomes of them
         self._failed_or_kept = 0  # of those, the ones tried and kept
+        self._resolved: dict[str, TTLPolicy | Invalid | None] | None = None
+        self._longest_overdue = now
 
     def run(self) -> Steps[SweepResult]:
         """Sweep once, and report also where the sweep fails halfway."""
@@ -147,6 +150,7 @@ class Sweep:
         result.deferred_count = (
             self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
         )
+        result.oldest_overdue_seconds = self._now - self._longest_overdue
         result.sweep_duration_seconds = time.perf_counter() - started
         if self._settings.on_sweep_complete is not None:
             try:
@@ -180,6 +184,9 @@ class Sweep:
 
     def _find_and_delete(self) -> Steps[None]:
         yield from self._trash.open(dry_run=self._dry_run)
+        percent = self._settings.max_delete_percent
+        if percent is not None and (yield from self._is_too_much(percent)):
+            return
         limit = self._settings.max_deletes_per_sweep
         if limit is None:
             yield from self._as_found()
@@ -200,6 +207,32 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             self._result.errors[""] = _describe(error)
+
+    def _is_too_much(self, percent: float) -> Steps[bool]:
+        """Walk the storage once to count, and refuse the sweep if its share is too large.
+
+        A resolver is asked once a thread, so what it answers here is remembered.
+        """
+        self._resolved = {}
+        oldest: list[_Candidate] = []
+
+        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+            candidates, _ = yield from self._judge(threads)
+            self._matched += len(candidates)
+            oldest[:] = heapq.nsmallest(1, oldest + candidates)
+
+        yield from self._walk(handle)
+        why = refusal(self._matched, self._seen, percent)
+        if why is not None:
+            self._result.refused = True
+            self._result.errors[""] = why
+            self._note_overdue(oldest)
+            return True
+        # The walk that deletes finds everything again, and what changed meanwhile.
+        self._matched = self._seen = 0
+        self._result.kept.clear()
+        self._result.errors.clear()
+        return False
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
@@ -232,6 +265,7 @@ class Sweep:
                     break
                 yield from self._delete(batch)
             if missing <= 0 or room is None or len(found) < room:
+                self._note_overdue(list(islice(rest, 1)))
                 return
             prune = False
 
@@ -307,34 +341,27 @@ class Sweep:
         return candidates, prunable
 
     def _policy_of(self, thread_id: str) -> Steps[TTLPolicy | None]:
-        resolver = self._settings.policy_resolver
-        if resolver is None:
-            return self._settings.policy
-        try:
-            answer = yield Ask(resolver, (thread_id,))
-        except ColourError:
-            raise
-        except Exception:
-            logger.exception("policy_resolver failed for %r; the global policy is used", thread_id)
-            return self._settings.policy
-        if isinstance(answer, TTLPolicy):
-            return answer
-        if answer is PolicyOverride.USE_DEFAULT:
-            return self._settings.policy
-        if answer is not PolicyOverride.EXEMPT:
-            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
-            self._result.errors[thread_id] = (
-                "policy_resolver must return a TTLPolicy or a PolicyOverride, not "
-                f"{type(answer).__name__}; the thread was kept"
+        known = self._resolved
+        if known is not None and thread_id in known:
+            policy = known[thread_id]
+        else:
+            policy = yield from resolve(
+                self._settings.policy, self._settings.policy_resolver, thread_id
             )
-        return None
+            if known is not None and self._settings.policy_resolver is not None:
+                known[thread_id] = policy
+        if isinstance(policy, Invalid):
+            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
+            self._result.errors[thread_id] = policy.error
+            return None
+        return policy
 
     def _delete(self, batch: Sequence[_Candidate]) -> Steps[None]:
         approved = {}
         restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
             if candidate.thread_id in restored:
-                self._keep(candidate.thread_id, Outcome(KeepReason.RESTORED))
+                self._keep(candidate, Outcome(KeepReason.RESTORED))
                 continue
             if (yield from self._is_approved(candidate)):
                 approved[candidate.thread_id] = candidate
@@ -351,13 +378,13 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             self._result.errors[""] = _describe(error)
-            for thread_id in approved:
-                self._keep(thread_id, Outcome(KeepReason.FAILED, _describe(error)))
+            for candidate in approved.values():
+                self._keep(candidate, Outcome(KeepReason.FAILED, _describe(error)))
             raise _StoppedEarly from error
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
-                self._keep(thread_id, outcome)
+                self._keep(candidate, outcome)
                 continue
             self._note_deleted(candidate)
             if self._settings.on_after_delete is not None:
@@ -376,14 +403,21 @@ class Sweep:
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
 
-    def _keep(self, thread_id: str, outcome: Outcome) -> None:
+    def _keep(self, candidate: _Candidate, outcome: Outcome) -> None:
         assert outcome.kept is not None  # noqa: S101 - for the type checker
+        thread_id = candidate.thread_id
         self._failed_or_kept += 1
         self._result.kept[thread_id] = outcome.kept
         if outcome.error is not None:
             self._result.errors[thread_id] = outcome.error
         if outcome.kept is KeepReason.GONE:
             self._gone += 1
+        elif outcome.kept is not KeepReason.WOKE_UP:
+            self._note_overdue([candidate])
+
+    def _note_overdue(self, left: Sequence[_Candidate]) -> None:
+        """Remember how long the longest overdue of the threads that stay has been so."""
+        self._longest_overdue = min([self._longest_overdue, *(one.overdue_since for one in left)])
 
     def _is_approved(self, candidate: _Candidate) -> Steps[bool]:
         veto = self._settings.on_before_delete
@@ -396,10 +430,10 @@ class Sweep:
             raise
         except Exception as error:
             logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
-            self._keep(thread_id, Outcome(KeepReason.CALLBACK_FAILED, _describe(error)))
+            self._keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, _describe(error)))
             return False
         if answer is False:
-            self._keep(thread_id, Outcome(KeepReason.VETOED))
+            self._keep(candidate, Outcome(KeepReason.VETOED))
             return False
         return True
 

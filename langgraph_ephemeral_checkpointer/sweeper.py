@@ -15,6 +15,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanMethods, OrphanRound
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
@@ -64,6 +65,9 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
         orphan_age_seconds: Remove writes and values that belong to no checkpoint, left by
             runs whose thread was deleted, once they are older; None leaves them.
+        max_delete_percent: Refuse a sweep whose rules match more than this share of all
+            threads: nothing is deleted or pruned, and the result says so (``refused``). It
+            costs a second scan, and with a resolver the memory of its answers.
         strategy: How the storage is worked on, instead of the one for the saver's type.
         clock: The time in seconds since the epoch.
 
@@ -91,6 +95,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         max_deletes_per_sweep: int | None = None,
         grace_seconds: float | timedelta | None = None,
         orphan_age_seconds: float | timedelta | None = DAY,
+        max_delete_percent: float | None = None,
         strategy: Strategy | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -113,6 +118,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         _check_count("batch_size", batch_size)
         if max_deletes_per_sweep is not None:
             _check_count("max_deletes_per_sweep", max_deletes_per_sweep)
+        if max_delete_percent is not None:
+            checked_percent("max_delete_percent", max_delete_percent)
         self._strategy = strategy or detect_strategy(checkpointer)
         if policy.max_checkpoints_per_thread is not None and not self._strategy.can_prune:
             raise ValueError(
@@ -145,6 +152,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             max_deletes_per_sweep=max_deletes_per_sweep,
             grace_seconds=grace_seconds,
             orphan_age_seconds=orphan_age_seconds,
+            max_delete_percent=max_delete_percent,
         )
         if enable_coordination and not self._strategy.can_coordinate:
             logger.warning(
