@@ -18,6 +18,7 @@ from langgraph_ephemeral_checkpointer.errors import (
 from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
 from langgraph_ephemeral_checkpointer.status import (
     ThreadStatus,
     athread_statuses,
@@ -53,6 +54,7 @@ __all__ = [
     "PolicyOverride",
     "PolicyResolver",
     "RetentionError",
+    "RulesError",
     "StorageError",
     "StorageUnavailableError",
     "SweepResult",
@@ -64,6 +66,7 @@ __all__ = [
     "TrashedThread",
     "UnsupportedCheckpointerError",
     "athread_statuses",
+    "policy_from_config",
     "register_strategy",
     "thread_statuses",
 ]

@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.expiry import (
     ThreadFacts,
     Verdict,
     judge,
+    trim_to,
     wanted_by,
 )
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
@@ -161,7 +162,7 @@ class _Statuses:
         verdict, most = ALIVE, None
         if isinstance(policy, TTLPolicy):
             verdict = judge(facts, policy, self._now)
-            most = policy.max_checkpoints_per_thread
+            most = trim_to(facts, policy, self._now)
         elif policy is not None:
             verdict = Verdict(kept=KeepReason.INVALID_POLICY)
         return ThreadStatus(
@@ -173,5 +174,5 @@ class _Statuses:
             interrupted=bool(facts.interrupted),
             reason=verdict.reason,
             kept=verdict.kept,
-            excess_checkpoints=0 if most is None else max(0, facts.root_checkpoint_count - most),
+            excess_checkpoints=0 if most is None else facts.root_checkpoint_count - most,
         )

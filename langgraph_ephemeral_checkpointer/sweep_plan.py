@@ -28,6 +28,7 @@ from langgraph_ephemeral_checkpointer.expiry import (
     judge,
     needs_interrupted,
     still_expired,
+    trim_to,
     wanted_by,
 )
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
@@ -335,8 +336,8 @@ class Sweep:
                 continue
             if verdict.kept is not None:
                 self._result.kept.setdefault(facts.thread_id, verdict.kept)
-            keep = policy.max_checkpoints_per_thread
-            if keep is not None and facts.root_checkpoint_count > keep:
+            keep = trim_to(facts, policy, self._now)
+            if keep is not None:
                 prunable[keep].append(facts.thread_id)
         return candidates, prunable
 
