@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     NotInTrashError,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AuditError",
+    "AuditLog",
     "ColourError",
     "KeepReason",
     "NotInTrashError",

@@ -9,14 +9,14 @@ from typing import TypeAlias, TypeVar
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
-from langgraph_ephemeral_checkpointer.steps import Ask, Work
+from langgraph_ephemeral_checkpointer.steps import Ask, Record, Work
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps: TypeAlias = Plan[Work | Ask, T]
-"""A plan of calls of the storage and of the user's callbacks."""
+Steps: TypeAlias = Plan[Work | Ask | Record, T]
+"""A plan of calls of the storage and of the user's callbacks, and of writes to our files."""
 
 
 @dataclass(frozen=True, slots=True)

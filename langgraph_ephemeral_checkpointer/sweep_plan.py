@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from langgraph_ephemeral_checkpointer.audit import AuditLog, SweepAudit
 from langgraph_ephemeral_checkpointer.brake import refusal
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
@@ -76,6 +77,7 @@ class SweepSettings:
     grace_seconds: float | None = None
     orphan_age_seconds: float | None = None
     max_delete_percent: float | None = None
+    audit_log: AuditLog | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,6 +86,7 @@ class _Candidate:
 
     overdue_since: float
     thread_id: str
+    facts: ThreadFacts = field(compare=False)
     policy: TTLPolicy = field(compare=False)
     reason: Reason = field(compare=False)
 
@@ -130,6 +133,7 @@ class Sweep:
         if self._trash.wanted and strategy.discard_limit is not None:
             self._batch_size = min(self._batch_size, strategy.discard_limit)
         self._result = SweepResult(dry_run=dry_run)
+        self._audit = SweepAudit(settings.audit_log, strategy, now)
         self._seen = 0
         self._gone = 0
         self._matched = 0  # threads found to delete, whatever becomes of them
@@ -308,7 +312,7 @@ class Sweep:
 
     def _judge(
         self, threads: Sequence[ThreadFacts]
-    ) -> Steps[tuple[list[_Candidate], dict[int, list[str]]]]:
+    ) -> Steps[tuple[list[_Candidate], dict[int, list[ThreadFacts]]]]:
         """Sort out a page: what is to be deleted, and what is to be trimmed to which length."""
         judged: list[tuple[ThreadFacts, TTLPolicy]] = []
         for facts in threads:
@@ -324,21 +328,23 @@ class Sweep:
         if unsure:
             waiting = set((yield Work(partial(self._strategy.find_interrupted, unsure))))
         candidates: list[_Candidate] = []
-        prunable: dict[int, list[str]] = defaultdict(list)
+        prunable: dict[int, list[ThreadFacts]] = defaultdict(list)
         for facts, policy in judged:
             if facts.interrupted is None:
                 facts = replace(facts, interrupted=facts.thread_id in waiting)
             verdict = judge(facts, policy, self._now)
             if verdict.reason is not None:
                 candidates.append(
-                    _Candidate(verdict.overdue_since, facts.thread_id, policy, verdict.reason)
+                    _Candidate(
+                        verdict.overdue_since, facts.thread_id, facts, policy, verdict.reason
+                    )
                 )
                 continue
             if verdict.kept is not None:
                 self._result.kept.setdefault(facts.thread_id, verdict.kept)
             keep = trim_to(facts, policy, self._now)
             if keep is not None:
-                prunable[keep].append(facts.thread_id)
+                prunable[keep].append(facts)
         return candidates, prunable
 
     def _policy_of(self, thread_id: str) -> Steps[TTLPolicy | None]:
@@ -372,16 +378,27 @@ class Sweep:
             for candidate in approved.values():
                 self._note_deleted(candidate)
             return
+        yield from self._audit.intend(
+            "delete", [(one.facts, one.reason) for one in approved.values()]
+        )
         try:
             discard = self._trash.discard({one.thread_id: one.reason for one in approved.values()})
             outcomes = yield from self._delete_apart(
                 list(approved), self._recheck(approved), discard
             )
         except StorageUnavailableError as error:
+            yield from self._audit.lost()
             self._result.errors[""] = _describe(error)
             for candidate in approved.values():
                 self._keep(candidate, Outcome(KeepReason.FAILED, _describe(error)))
             raise _StoppedEarly from error
+        try:
+            yield from self._audit.deleted(outcomes)
+        finally:
+            yield from self._settle(approved, outcomes)
+
+    def _settle(self, approved: dict[str, _Candidate], outcomes: dict[str, Outcome]) -> Steps[None]:
+        """Report what became of a batch."""
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
@@ -473,18 +490,29 @@ class Sweep:
             outcomes.update((yield from self._delete_apart([thread_id], recheck, discard)))
         return outcomes
 
-    def _prune(self, prunable: dict[int, list[str]]) -> Steps[None]:
-        for keep, thread_ids in prunable.items():
+    def _prune(self, prunable: dict[int, list[ThreadFacts]]) -> Steps[None]:
+        for keep, threads in prunable.items():
             if not self._strategy.can_prune:
                 # A resolver's policy asks for it; the sweeper's own is refused at construction.
-                self._result.errors.setdefault(thread_ids[0], _CANNOT_PRUNE)
+                self._result.errors.setdefault(threads[0].thread_id, _CANNOT_PRUNE)
                 logger.warning("%s: %s", type(self._strategy).__name__, _CANNOT_PRUNE)
                 continue
-            for batch in _batches(thread_ids, self._batch_size):
-                for thread_id, outcome in (yield from self._prune_apart(batch, keep)).items():
-                    self._result.pruned_checkpoint_count += outcome.removed_checkpoints
-                    if outcome.left_whole is not None:
-                        self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
+            for batch in _batches(threads, self._batch_size):
+                yield from self._prune_batch(batch, keep)
+
+    def _prune_batch(self, batch: Sequence[ThreadFacts], keep: int) -> Steps[None]:
+        if not self._dry_run:
+            yield from self._audit.intend("prune", [(facts, "max_checkpoints") for facts in batch])
+        try:
+            outcomes = yield from self._prune_apart([facts.thread_id for facts in batch], keep)
+        except _StoppedEarly:
+            yield from self._audit.lost()
+            raise
+        for thread_id, outcome in outcomes.items():
+            self._result.pruned_checkpoint_count += outcome.removed_checkpoints
+            if outcome.left_whole is not None:
+                self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
+        yield from self._audit.pruned(outcomes)
 
     def _prune_apart(self, thread_ids: Sequence[str], keep: int) -> Steps[dict[str, PruneOutcome]]:
         call = partial(self._strategy.prune_threads, thread_ids, keep, dry_run=self._dry_run)

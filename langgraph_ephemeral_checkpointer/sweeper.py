@@ -14,6 +14,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_ephemeral_checkpointer.audit import AuditLog
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.errors import ColourError
@@ -68,6 +69,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         max_delete_percent: Refuse a sweep whose rules match more than this share of all
             threads: nothing is deleted or pruned, and the result says so (``refused``). It
             costs a second scan, and with a resolver the memory of its answers.
+        audit_log: Gets a line before and a line after each thread is deleted or trimmed; if
+            it cannot be written, the sweep stops and nothing more is deleted.
         strategy: How the storage is worked on, instead of the one for the saver's type.
         clock: The time in seconds since the epoch.
 
@@ -96,6 +99,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         grace_seconds: float | timedelta | None = None,
         orphan_age_seconds: float | timedelta | None = DAY,
         max_delete_percent: float | None = None,
+        audit_log: AuditLog | None = None,
         strategy: Strategy | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -115,6 +119,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         for name, callback in callbacks.items():
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
+        if audit_log is not None and not isinstance(audit_log, AuditLog):
+            raise TypeError(f"audit_log must be an AuditLog, not {type(audit_log).__name__}")
         _check_count("batch_size", batch_size)
         if max_deletes_per_sweep is not None:
             _check_count("max_deletes_per_sweep", max_deletes_per_sweep)
@@ -153,6 +159,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             grace_seconds=grace_seconds,
             orphan_age_seconds=orphan_age_seconds,
             max_delete_percent=max_delete_percent,
+            audit_log=audit_log,
         )
         if enable_coordination and not self._strategy.can_coordinate:
             logger.warning(
