@@ -16,6 +16,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TrashNotEmptyError,
     UnsupportedCheckpointerError,
 )
+from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
 from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
@@ -47,6 +48,7 @@ __all__ = [
     "AuditError",
     "AuditLog",
     "ColourError",
+    "Forecast",
     "KeepReason",
     "NotInTrashError",
     "NotSetUpError",
@@ -68,7 +70,9 @@ __all__ = [
     "TrashNotEmptyError",
     "TrashedThread",
     "UnsupportedCheckpointerError",
+    "aforecast",
     "athread_statuses",
+    "forecast",
     "policy_from_config",
     "register_strategy",
     "thread_statuses",

@@ -9,6 +9,8 @@ from clypi import Command, arg
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, PROGRAM, Executable
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.forecasting import forecast_json, forecast_lines
 from langgraph_ephemeral_checkpointer.cli.output import (
     Counts,
     status_header,
@@ -17,10 +19,11 @@ from langgraph_ephemeral_checkpointer.cli.output import (
 )
 from langgraph_ephemeral_checkpointer.cli.running import Run
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
-from langgraph_ephemeral_checkpointer.cli.settings import settings_of
+from langgraph_ephemeral_checkpointer.cli.settings import Settings, settings_of
 from langgraph_ephemeral_checkpointer.cli.sweeping import Sweep
 from langgraph_ephemeral_checkpointer.cli.undo import Orphans, Restore, Setup, Trash
 from langgraph_ephemeral_checkpointer.cli.upkeep import Check, Compact
+from langgraph_ephemeral_checkpointer.forecasting import DEFAULT_TTLS, forecast
 from langgraph_ephemeral_checkpointer.status import thread_statuses
 
 __all__ = ["Program", "Status", "Sweep"]
@@ -41,12 +44,26 @@ class Status(Executable):
     limit: int | None = arg(
         None, parser=options.count, help="Show at most N threads, in the order of the storage."
     )
+    forecast: bool = arg(
+        False,
+        help="Instead of threads, show how many of them and how many bytes an idle limit would "
+        "take; no rule is needed.",
+    )
+    at: tuple[float, ...] | None = arg(
+        None,
+        parser=options.durations,
+        help="The limits to forecast, with commas between them (default: 1d,7d,30d,90d).",
+    )
     json: bool = arg(False, help="Write one JSON object per thread and line, for machines.")
     debug: bool = options.DEBUG
 
     def execute(self, console: Console) -> int:
         """Write a line for each thread as it is read."""
-        settings = settings_of(self, os.environ)
+        settings = settings_of(self, os.environ, needs_rules=not self.forecast)
+        if self.forecast:
+            return self._forecast(settings, console)
+        if self.at is not None:
+            raise UsageError("--at has no meaning without --forecast")
         counts = Counts()
         with settings.open(os.environ, console) as saver:
             policy, resolver = settings.policy_for(saver)
@@ -66,6 +83,20 @@ class Status(Executable):
         if not self.json:
             console.flush()  # the sum comes after the table also where both are one terminal
             console.message(counts.text())
+        return DONE
+
+    def _forecast(self, settings: Settings, console: Console) -> int:
+        if self.expired or self.limit is not None:
+            raise UsageError("--expired and --limit have no meaning with --forecast")
+        with settings.open(os.environ, console) as saver:
+            _, resolver = settings.policy_for(saver)
+            with console.progress(lambda: "looking at every thread"):
+                found = forecast(saver, self.at or DEFAULT_TTLS, policy_resolver=resolver)
+        if self.json:
+            console.line(forecast_json(found))
+        else:
+            for line in forecast_lines(found):
+                console.line(line)
         return DONE
 
 

@@ -41,18 +41,22 @@ def savers_of(settings: Settings, environ: Mapping[str, str], console: Console) 
         return
     dsn = known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
     saver_class = optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
+    from psycopg.conninfo import conninfo_to_dict
     from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool
+
+    conninfo = conninfo_of(dsn, environ)
+    patience = float(conninfo_to_dict(conninfo).get("connect_timeout") or CONNECT_TIMEOUT_SECONDS)
 
     # Empty while nothing is swept; a connection attempt does not outlive the sweep that
     # wanted it, so that the next one tries afresh.
     pool: ConnectionPool[Any] = ConnectionPool(
-        conninfo_of(dsn, environ),
+        conninfo,
         kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
         min_size=0,
         max_size=_POOL_SIZE,
-        timeout=CONNECT_TIMEOUT_SECONDS,
-        reconnect_timeout=CONNECT_TIMEOUT_SECONDS,
+        timeout=patience,
+        reconnect_timeout=patience,
         max_idle=60,
         check=ConnectionPool.check_connection,
         name="langgraph-ephemeral-checkpointer",

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from psycopg.conninfo import make_conninfo
 
 from langgraph_ephemeral_checkpointer.cli.runner import Health, retry_pause
 from tests.cli.threads import HOUR, put, run, run_threads, sqlite_file, threads_in
@@ -148,7 +149,7 @@ def own_server():
 
 
 def test_it_outlives_a_database_that_is_stopped_and_started_again(own_server):
-    dsn = own_server.get_uri()
+    dsn = make_conninfo(own_server.get_uri(), connect_timeout=2)
     with PostgresSaver.from_conn_string(dsn) as saver:
         saver.setup()
         run_threads(saver, "fresh")
