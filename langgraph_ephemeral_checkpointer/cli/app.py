@@ -7,8 +7,8 @@ import os
 from clypi import Command, arg
 
 from langgraph_ephemeral_checkpointer.cli import options
-from langgraph_ephemeral_checkpointer.cli.executable import DONE, PROGRAM, Executable
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, PROGRAM, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.forecasting import forecast_json, forecast_lines
 from langgraph_ephemeral_checkpointer.cli.output import (

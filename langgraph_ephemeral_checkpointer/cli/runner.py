@@ -12,9 +12,9 @@ from types import FrameType
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop, jittered
-from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.durations import format_duration
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import summary, sweep_json
 from langgraph_ephemeral_checkpointer.cli.pools import Savers

@@ -9,8 +9,8 @@ from typing import Any
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli import options
-from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError
 from langgraph_ephemeral_checkpointer.cli.pools import savers_of
 from langgraph_ephemeral_checkpointer.cli.runner import Health, Runner

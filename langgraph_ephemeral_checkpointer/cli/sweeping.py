@@ -7,8 +7,8 @@ import os
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli import options
-from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.console import Console
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import sweep_json, sweep_lines
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn

@@ -9,9 +9,9 @@ from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, open_saver
-from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.durations import format_duration
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
@@ -23,8 +23,17 @@ from langgraph_ephemeral_checkpointer.rules import Rules, RulesError, load_rules
 class Check(Executable):
     """Check a rules file, and name the line and the key of everything that is wrong in it."""
 
-    config: str = arg(parser=options.path, help="The rules file, or a langgraph.json. Required.")
+    config: str = arg(
+        parser=options.path,
+        help="The rules file, or a langgraph.json; a word without --config is taken for it too. "
+        "Required.",
+    )
     debug: bool = options.DEBUG
+
+    @classmethod
+    def operand(cls) -> str | None:
+        """Name the field that a word without an option is the value of."""
+        return "config"
 
     def execute(self, console: Console) -> int:
         """Write what the file says, or what is wrong."""

@@ -120,7 +120,7 @@ def test_check_names_every_mistake_by_line_and_key_in_a_process(tmp_path, rules)
         ["ephemeral.toml:5", "sweeps"],
         ["ephemeral.toml:14", "rules[1].interrupted_ttl"],
     ]
-    missing = run("check", "--config", "missing.toml", cwd=tmp_path)
+    missing = run("check", "missing.toml", cwd=tmp_path)
     assert missing.returncode == 1
     assert missing.stderr == "error: missing.toml: cannot be read: No such file or directory\n"
 
