@@ -23,6 +23,7 @@ import hashlib
 import hmac
 import json
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,7 +117,9 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
 def _append(file: int, text: bytes) -> None:
-    size = os.fstat(file).st_size
+    found = os.fstat(file)
+    is_file = stat.S_ISREG(found.st_mode)  # a pipe or a device has no end to look at or to sync
+    size = found.st_size if is_file else 0
     if size:
         os.lseek(file, size - 1, os.SEEK_SET)
         # A crash may have cut the last line short: it must not swallow the next one.
@@ -124,7 +127,8 @@ def _append(file: int, text: bytes) -> None:
             text = b"\n" + text
     while text:
         text = text[os.write(file, text) :]
-    os.fsync(file)
+    if is_file:
+        os.fsync(file)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -174,6 +174,10 @@ def test_the_file_is_for_its_owner_only_and_survives_rotation(tmp_path):
     assert lines(path) == [{"time": "1970-01-01T00:00:00+00:00", "n": 2}]
 
 
+def test_a_device_may_be_the_log():
+    AuditLog(os.devnull).write([{"event": "intent"}])
+
+
 def test_ids_are_hashed_with_and_without_a_key(tmp_path):
     plain = AuditLog(tmp_path / "a", hash_ids=True)
     keyed = AuditLog(tmp_path / "a", hash_ids=True, hash_key=b"k")
