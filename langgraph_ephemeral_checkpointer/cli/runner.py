@@ -125,8 +125,13 @@ class Runner:
 
         loop = BackgroundLoop(tick, "sweeps", self._pause)
         with _signals(stopped):
+            if not self._once:
+                every = format_duration(interval)
+                self._console.message(f"sweeping every {every}", event="started")
             await loop.start(interval)
             await stopped.wait()
+            if not self._once:
+                self._console.message("told to stop: the batch is finished", event="stopping")
             await loop.stop(now=True)
         if not self._once:
             self._console.message("stopped", event="stopped")
@@ -150,7 +155,7 @@ class Runner:
                 failure = self._tell(result)
         except asyncio.CancelledError:
             self._console.message(
-                f"told to stop: {self._deleted} threads were deleted by the sweep in progress",
+                f"{self._deleted} threads were deleted by the sweep in progress",
                 event="cancelled",
                 deleted=self._deleted,
             )

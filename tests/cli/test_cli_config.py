@@ -95,6 +95,17 @@ def test_what_the_command_cannot_do_is_wrong_usage(call, file, rules, name, chan
     assert said in answer.err
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_rules_for_tenants_are_refused_where_nobody_knows_the_tenant(call, file, rules, name):
+    rules.write_text('[policy]\nidle_ttl = "1h"\n[[rules]]\ntenant = "legal"\nexempt = true\n')
+    more = ["--once"] if name == "run" else []
+    words = ["--backend", "sqlite", "--dsn", str(file), "--config", str(rules)]
+    answer = call(name, *words, *more)
+    assert answer.status == 2
+    assert "rules of the file name tenants" in answer.err
+    assert "idle" in threads_in(file)
+
+
 def test_the_variable_of_the_file_is_the_one_that_is_missed(call, rules):
     answer = call("sweep", "--config", str(rules))
     assert answer.status == 2

@@ -128,6 +128,28 @@ async def test_without_the_option_nothing_is_read_twice(backend):
         assert strategy.scans == scans
 
 
+class Vanishing(MemoryStrategy):
+    """Lose a thread between the walk that counts and the one that deletes."""
+
+    scans = 0
+
+    def scan(self, *args):
+        self.scans += 1
+        if self.scans == 2:
+            self.checkpointer.delete_thread("ageless")
+        return super().scan(*args)
+
+
+@ONE
+async def test_what_the_count_saw_and_the_sweep_did_not_is_not_reported(backend):
+    await fill(backend, 1, 1)
+    await backend.put("ageless", "no uuid", ts=None)
+    strategy = Vanishing(backend.saver)
+    result = await backend.sweep(POLICY, max_delete_percent=50, strategy=strategy)
+    assert (result.kept, result.errors) == ({}, {})
+    assert (result.deleted_thread_ids, result.active_thread_count) == (["old-0"], 1)
+
+
 @ONE
 @pytest.mark.parametrize(
     ("percent", "error"),

@@ -62,23 +62,28 @@ def test_ctrl_c_ends_it_with_0_too(tmp_path):
         assert process.stop(signal.SIGINT) == 0
 
 
+def wait_until_blocked(watch):
+    """Wait until the sidecar waits for a lock in the database."""
+    waiting = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND application_name = 'langgraph-ephemeral-checkpointer'
+    """
+    deadline = time.monotonic() + 30
+    while watch.execute(waiting).fetchone() == (0,):
+        assert time.monotonic() < deadline
+
+
 def test_a_signal_lets_the_batch_finish_and_leaves_the_rest(pg_dsn, tmp_path):
     """A lock of another session holds the second batch up until the signal has come."""
     with PostgresSaver.from_conn_string(pg_dsn) as saver:
         put(saver, [f"thread-{number:02}" for number in range(40)], age_seconds=2 * HOUR)
     audit = tmp_path / "audit.jsonl"
     words = ["--backend", "postgres", *RULE, "--batch-size", "10", "--audit-log", str(audit)]
-    waiting = """
-        SELECT count(*) FROM pg_stat_activity
-        WHERE wait_event_type = 'Lock' AND application_name = 'langgraph-ephemeral-checkpointer'
-    """
     with psycopg.connect(pg_dsn) as rival, psycopg.connect(pg_dsn, autocommit=True) as watch:
         rival.execute("SELECT 1 FROM checkpoints WHERE thread_id = 'thread-15' FOR KEY SHARE")
         rival.execute("LOCK TABLE checkpoint_blobs IN SHARE MODE")
         with sidecar(*words, LGEC_DSN=pg_dsn) as process:
-            deadline = time.monotonic() + 30
-            while watch.execute(waiting).fetchone() == (0,):
-                assert time.monotonic() < deadline
+            wait_until_blocked(watch)
             process.process.send_signal(signal.SIGTERM)
             rival.rollback()
             process.wait_for(event="cancelled")
@@ -88,6 +93,35 @@ def test_a_signal_lets_the_batch_finish_and_leaves_the_rest(pg_dsn, tmp_path):
     assert left % 10 == 0
     assert left > 0
     assert outcomes.count("deleted") == 40 - left
+
+
+def test_a_second_signal_ends_it_at_once_and_undoes_the_batch(pg_dsn):
+    with PostgresSaver.from_conn_string(pg_dsn) as saver:
+        put(saver, ["a", "b"], age_seconds=2 * HOUR)
+    with psycopg.connect(pg_dsn) as rival, psycopg.connect(pg_dsn, autocommit=True) as watch:
+        rival.execute("LOCK TABLE checkpoints IN ACCESS EXCLUSIVE MODE")
+        with sidecar("--backend", "postgres", *RULE, LGEC_DSN=pg_dsn) as one:
+            wait_until_blocked(watch)
+            one.process.send_signal(signal.SIGTERM)
+            one.wait_for(event="stopping")
+            assert one.process.poll() is None
+            assert one.stop(signal.SIGTERM) == -signal.SIGTERM
+        rival.rollback()
+        assert rival.execute("SELECT count(*) FROM checkpoints").fetchone() == (2,)
+
+
+def test_connections_that_died_between_two_sweeps_fail_none(pg_dsn):
+    kill = """
+        SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE application_name = 'langgraph-ephemeral-checkpointer'
+    """
+    words = ["--backend", "postgres", *RULE, "--interval", "1.5s"]
+    with psycopg.connect(pg_dsn, autocommit=True) as rival, sidecar(*words, LGEC_DSN=pg_dsn) as one:
+        one.wait_for(event="sweep", outcome="done")
+        assert rival.execute(kill).fetchone() == (1,)
+        one.wait_for(event="sweep", outcome="done")
+        assert one.stop() == 0
+        assert not [message for message in one.said if message.get("outcome") == "failed"]
 
 
 def test_once_is_one_sweep_and_its_status(tmp_path):
