@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     NotInTrashError,
@@ -15,9 +16,11 @@ from langgraph_ephemeral_checkpointer.errors import (
     TrashNotEmptyError,
     UnsupportedCheckpointerError,
 )
+from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
 from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
 from langgraph_ephemeral_checkpointer.status import (
     ThreadStatus,
     athread_statuses,
@@ -42,7 +45,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AuditError",
+    "AuditLog",
     "ColourError",
+    "Forecast",
     "KeepReason",
     "NotInTrashError",
     "NotSetUpError",
@@ -53,6 +59,7 @@ __all__ = [
     "PolicyOverride",
     "PolicyResolver",
     "RetentionError",
+    "RulesError",
     "StorageError",
     "StorageUnavailableError",
     "SweepResult",
@@ -63,7 +70,10 @@ __all__ = [
     "TrashNotEmptyError",
     "TrashedThread",
     "UnsupportedCheckpointerError",
+    "aforecast",
     "athread_statuses",
+    "forecast",
+    "policy_from_config",
     "register_strategy",
     "thread_statuses",
 ]

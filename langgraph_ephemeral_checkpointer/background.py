@@ -22,17 +22,29 @@ _LONGEST = 1e9
 """Seconds; what no timer can hold is as good as this."""
 
 
+def jittered(seconds: float) -> float:
+    """Make a pause a little longer or shorter."""
+    return min(seconds, _LONGEST) * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
+
+
 class BackgroundLoop:
     """Call something again and again in a task of the running event loop.
 
     Args:
         tick: What to call; its exceptions are logged and do not end the loop.
         name: Of the task.
+        pause: Gives the seconds until the next tick, from the interval.
     """
 
-    def __init__(self, tick: Callable[[], Awaitable[Any]], name: str) -> None:
+    def __init__(
+        self,
+        tick: Callable[[], Awaitable[Any]],
+        name: str,
+        pause: Callable[[float], float] | None = None,
+    ) -> None:
         self._tick = tick
         self._name = name
+        self._pause = pause or jittered
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
 
@@ -64,8 +76,11 @@ class BackgroundLoop:
             self._stop.set()  # cancelled before it was started
             raise
 
-    async def stop(self) -> None:
-        """Let the tick in progress finish and end the task; does nothing when not started.
+    async def stop(self, *, now: bool = False) -> None:
+        """End the task; does nothing when not started.
+
+        Args:
+            now: Cancel the tick in progress instead of letting it finish.
 
         Called by the tick itself, it returns at once and the task ends after the tick.
         """
@@ -78,6 +93,8 @@ class BackgroundLoop:
         stop.set()
         if acts_for(task):
             return
+        if now:
+            task.cancel()
         await asyncio.wait({task})
         if self._task is task:
             self._task = None
@@ -93,8 +110,7 @@ class BackgroundLoop:
                     raise
                 # A cancellation that is not of this task leaked out of something it called.
                 logger.exception("a sweep failed; the next one is tried in about %s s", interval)
-            pause = min(interval, _LONGEST) * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - no secret
             try:
-                await asyncio.wait_for(stop.wait(), pause)
+                await asyncio.wait_for(stop.wait(), self._pause(interval))
             except TimeoutError:
                 continue

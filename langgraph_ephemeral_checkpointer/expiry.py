@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason
 
 Reason: TypeAlias = Literal["idle_ttl", "hard_age_ttl", "interrupted_ttl"]
@@ -143,6 +143,25 @@ def judge(facts: ThreadFacts, policy: TTLPolicy, now: float) -> Verdict:
     ):
         return Verdict(kept=KeepReason.INTERRUPTED)
     return ALIVE
+
+
+def trim_to(facts: ThreadFacts, policy: TTLPolicy, now: float) -> int | None:
+    """Say to how many root checkpoints a thread that lives on is to be trimmed; None: not at all.
+
+    Args:
+        facts: What is known of it.
+        policy: The policy that is in force for it.
+        now: Seconds since the epoch.
+    """
+    keep = policy.max_checkpoints_per_thread
+    if keep is None or facts.root_checkpoint_count <= keep:
+        return None
+    if isinstance(policy, IdleTrimPolicy):
+        after = policy.trim_after_idle_seconds
+        assert after is not None  # noqa: S101 - for the type checker; the policy checks it
+        if facts.newest_at is None or facts.newest_at >= _before(now, after):
+            return None
+    return keep
 
 
 def _quiet_rule(facts: ThreadFacts, policy: TTLPolicy) -> tuple[float | None, Reason]:

@@ -65,6 +65,29 @@ class TTLPolicy:
             raise ValueError(f"a TTLPolicy needs at least one rule: give one of {names}")
 
 
+@dataclass(frozen=True)
+class IdleTrimPolicy(TTLPolicy):
+    """A policy that trims a thread only once it has been idle for some time.
+
+    Args:
+        trim_after_idle_seconds: ``max_checkpoints_per_thread`` is followed for threads
+            without a new checkpoint for longer than this; those of unknown age are left whole.
+
+    Raises:
+        ValueError: As of a TTLPolicy; or there is no ``max_checkpoints_per_thread``.
+        TypeError: As of a TTLPolicy.
+    """
+
+    trim_after_idle_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        after = positive_seconds("trim_after_idle_seconds", self.trim_after_idle_seconds)
+        object.__setattr__(self, "trim_after_idle_seconds", after)
+        if self.max_checkpoints_per_thread is None:
+            raise ValueError("trim_after_idle_seconds needs max_checkpoints_per_thread")
+
+
 def positive_seconds(name: str, value: object) -> float:
     """Check a duration.
 

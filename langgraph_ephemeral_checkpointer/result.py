@@ -55,6 +55,10 @@ class SweepResult:
         reasons: The rule by which each of ``deleted_thread_ids`` goes.
         emptied_trash_count: Threads that left the trash for good, their grace being over.
         orphan_count: Rows removed that belonged to no checkpoint any more.
+        refused: Nothing was deleted, because ``max_delete_percent`` would have been exceeded;
+            ``errors[""]`` has the numbers.
+        oldest_overdue_seconds: For how long the longest overdue thread that is still there
+            after this sweep has been so; 0 if none is.
     """
 
     deleted_thread_ids: list[str] = field(default_factory=list)
@@ -69,3 +73,5 @@ class SweepResult:
     reasons: dict[str, str] = field(default_factory=dict)
     emptied_trash_count: int = 0
     orphan_count: int = 0
+    refused: bool = False
+    oldest_overdue_seconds: float = 0.0

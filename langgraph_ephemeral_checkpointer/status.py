@@ -6,22 +6,29 @@ Threads come page by page, so memory does not grow with their number.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.expiry import Reason, ThreadFacts, judge, wanted_by
-from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.expiry import (
+    ALIVE,
+    Reason,
+    ThreadFacts,
+    Verdict,
+    judge,
+    trim_to,
+    wanted_by,
+)
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.resolution import Invalid, Steps, resolve
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
-from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
-from langgraph_ephemeral_checkpointer.sweep_plan import PAGE_SIZE, Steps
+from langgraph_ephemeral_checkpointer.survey import Survey
+from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ def thread_statuses(
     policy: TTLPolicy,
     *,
     expired_only: bool = False,
+    policy_resolver: PolicyResolver | None = None,
     strategy: Strategy | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Iterator[ThreadStatus]:
@@ -71,6 +79,7 @@ def thread_statuses(
         checkpointer: The saver; nothing is written to it.
         policy: The rules to judge by.
         expired_only: Leave out the threads that a sweep would not delete.
+        policy_resolver: As of a sweeper; asked once for each thread.
         strategy: How the storage is read, instead of the one for the saver's type.
         clock: The time in seconds since the epoch; read once.
 
@@ -83,13 +92,13 @@ def thread_statuses(
         ColourError: The saver is asynchronous.
         StorageError: While iterating: the threads could not be read.
     """
-    survey = _Survey(checkpointer, policy, expired_only, strategy, clock)
-    if not survey.strategy.runs_sync:
+    statuses = _Statuses(checkpointer, policy, expired_only, policy_resolver, strategy, clock)
+    if not statuses.strategy.runs_sync:
         raise ColourError(
             f"{type(checkpointer).__name__} is asynchronous: use athread_statuses() instead of "
             "thread_statuses()"
         )
-    return survey.iterate()
+    return statuses.iterate()
 
 
 def athread_statuses(
@@ -97,6 +106,7 @@ def athread_statuses(
     policy: TTLPolicy,
     *,
     expired_only: bool = False,
+    policy_resolver: PolicyResolver | None = None,
     strategy: Strategy | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[ThreadStatus]:
@@ -104,15 +114,18 @@ def athread_statuses(
 
     Use it with ``async for``; otherwise as :func:`thread_statuses`.
     """
-    return _Survey(checkpointer, policy, expired_only, strategy, clock).aiterate()
+    return _Statuses(
+        checkpointer, policy, expired_only, policy_resolver, strategy, clock
+    ).aiterate()
 
 
-class _Survey:
+class _Statuses:
     def __init__(
         self,
         checkpointer: BaseCheckpointSaver[Any],
         policy: TTLPolicy,
         expired_only: bool,
+        policy_resolver: PolicyResolver | None,
         strategy: Strategy | None,
         clock: Callable[[], float],
     ) -> None:
@@ -121,44 +134,37 @@ class _Survey:
             raise TypeError(f"policy must be a TTLPolicy, not {type(policy).__name__}")
         self.strategy = strategy or detect_strategy(checkpointer)
         self._policy = policy
+        self._resolver = policy_resolver
         self._expired_only = expired_only
         self._now = clock()
-        self._after: Any = None
-        self._done = False
+        wanted = wanted_by(policy, self._now) if expired_only and not policy_resolver else None
+        self._survey = Survey(self.strategy, wanted, self._page)
 
     def iterate(self) -> Iterator[ThreadStatus]:
-        steps = SyncSteps(self.strategy)
-        while not self._done:
-            yield from drive(self._page(), steps.perform)
+        for page in self._survey.pages():
+            yield from page
 
     async def aiterate(self) -> AsyncIterator[ThreadStatus]:
-        steps = AsyncSteps(self.strategy)
-        while not self._done:
-            for status in await adrive(self._page(), steps.perform):
+        async for page in self._survey.apages():
+            for status in page:
                 yield status
-            steps.raise_if_cancelled()
 
-    def _page(self) -> Steps[list[ThreadStatus]]:
-        wanted = wanted_by(self._policy, self._now) if self._expired_only else None
-        page: Page = yield Work(partial(self.strategy.scan, wanted, self._after, PAGE_SIZE))
-        unsure = [facts.thread_id for facts in page.threads if facts.interrupted is None]
-        waiting: set[str] = set()
-        if unsure:
-            waiting = set((yield Work(partial(self.strategy.find_interrupted, unsure))))
-        self._after, self._done = page.next, page.next is None
-        statuses = [
-            self._status(
-                facts
-                if facts.interrupted is not None
-                else replace(facts, interrupted=facts.thread_id in waiting)
-            )
-            for facts in page.threads
-        ]
-        return [one for one in statuses if one.expired or not self._expired_only]
+    def _page(self, threads: Sequence[ThreadFacts]) -> Steps[list[ThreadStatus]]:
+        statuses = []
+        for facts in threads:
+            policy = yield from resolve(self._policy, self._resolver, facts.thread_id)
+            status = self._status(facts, policy)
+            if status.expired or not self._expired_only:
+                statuses.append(status)
+        return statuses
 
-    def _status(self, facts: ThreadFacts) -> ThreadStatus:
-        verdict = judge(facts, self._policy, self._now)
-        most = self._policy.max_checkpoints_per_thread
+    def _status(self, facts: ThreadFacts, policy: TTLPolicy | Invalid | None) -> ThreadStatus:
+        verdict, most = ALIVE, None
+        if isinstance(policy, TTLPolicy):
+            verdict = judge(facts, policy, self._now)
+            most = trim_to(facts, policy, self._now)
+        elif policy is not None:
+            verdict = Verdict(kept=KeepReason.INVALID_POLICY)
         return ThreadStatus(
             thread_id=facts.thread_id,
             age_seconds=None if facts.born_at is None else self._now - facts.born_at,
@@ -168,5 +174,5 @@ class _Survey:
             interrupted=bool(facts.interrupted),
             reason=verdict.reason,
             kept=verdict.kept,
-            excess_checkpoints=0 if most is None else max(0, facts.root_checkpoint_count - most),
+            excess_checkpoints=0 if most is None else facts.root_checkpoint_count - most,
         )

@@ -36,6 +36,13 @@ class Ask:
     owed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A write to a file of ours: never on the event loop, and never left out on cancellation."""
+
+    call: Callable[[], Any]
+
+
 def is_async_callable(call: Any) -> bool:
     """Say whether calling it is known to give a coroutine."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
@@ -49,7 +56,7 @@ class SyncSteps:
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
 
-    def perform(self, step: Work | Ask) -> Any:
+    def perform(self, step: Work | Ask | Record) -> Any:
         """Carry out one step.
 
         Raises:
@@ -57,6 +64,8 @@ class SyncSteps:
         """
         if isinstance(step, Work):
             return self.work(step)
+        if isinstance(step, Record):
+            return step.call()
         answer = step.call(*step.args)
         if inspect.isawaitable(answer):
             _close(answer)
@@ -98,7 +107,7 @@ class AsyncSteps:
         self._strategy = strategy
         self._cancelled = False
 
-    async def perform(self, step: Work | Ask) -> Any:
+    async def perform(self, step: Work | Ask | Record) -> Any:
         """Carry out one step.
 
         Raises:
@@ -106,6 +115,8 @@ class AsyncSteps:
         """
         if isinstance(step, Ask) and step.owed:
             return await self._finish(self._ask(step))
+        if isinstance(step, Record):
+            return await self._finish(asyncio.to_thread(step.call))
         self.raise_if_cancelled()
         if isinstance(step, Ask):
             return await self._ask(step)

@@ -10,29 +10,30 @@ import heapq
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
+from langgraph_ephemeral_checkpointer.audit import SweepAudit
+from langgraph_ephemeral_checkpointer.brake import refusal
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageUnavailableError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.expiry import (
-    Reason,
     ThreadFacts,
     judge,
     needs_interrupted,
     still_expired,
+    trim_to,
     wanted_by,
 )
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
-from langgraph_ephemeral_checkpointer.plan import Plan
-from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
-from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.resolution import Invalid, Steps, resolve
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import (
@@ -41,53 +42,23 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Recheck,
     Strategy,
 )
+from langgraph_ephemeral_checkpointer.sweep_parts import (
+    Candidate,
+    StoppedEarly,
+    SweepSettings,
+    batches,
+    describe,
+)
+from langgraph_ephemeral_checkpointer.sweep_trim import SweepTrim
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
-from langgraph_ephemeral_checkpointer.types import (
-    OnAfterDelete,
-    OnBeforeDelete,
-    OnSweepComplete,
-    PolicyResolver,
-)
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps: TypeAlias = Plan[Work | Ask, T]
 
 PAGE_SIZE = 10_000
 """Threads looked at in one read."""
-
-
-@dataclass(frozen=True, slots=True)
-class SweepSettings:
-    """Everything a sweep is told; see :class:`TTLSweeper` for what each means."""
-
-    policy: TTLPolicy
-    policy_resolver: PolicyResolver | None
-    enable_coordination: bool
-    safe_delete: bool
-    on_before_delete: OnBeforeDelete | None
-    on_sweep_complete: OnSweepComplete | None
-    on_after_delete: OnAfterDelete | None
-    batch_size: int
-    max_deletes_per_sweep: int | None
-    grace_seconds: float | None = None
-    orphan_age_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Candidate:
-    """A thread to be deleted; sorts by what has been overdue longest."""
-
-    overdue_since: float
-    thread_id: str
-    policy: TTLPolicy = field(compare=False)
-    reason: Reason = field(compare=False)
-
-
-class _StoppedEarly(Exception):  # noqa: N818 - a signal, not an error
-    """The storage went away during the deletes; what is left waits for the next sweep."""
 
 
 class Sweep:
@@ -128,10 +99,16 @@ class Sweep:
         if self._trash.wanted and strategy.discard_limit is not None:
             self._batch_size = min(self._batch_size, strategy.discard_limit)
         self._result = SweepResult(dry_run=dry_run)
+        self._audit = SweepAudit(settings.audit_log, strategy, now)
+        self._trim = SweepTrim(
+            strategy, self._result, self._audit, batch_size=self._batch_size, dry_run=dry_run
+        )
         self._seen = 0
         self._gone = 0
         self._matched = 0  # threads found to delete, whatever becomes of them
         self._failed_or_kept = 0  # of those, the ones tried and kept
+        self._resolved: dict[str, TTLPolicy | Invalid | None] | None = None
+        self._longest_overdue = now
 
     def run(self) -> Steps[SweepResult]:
         """Sweep once, and report also where the sweep fails halfway."""
@@ -141,12 +118,13 @@ class Sweep:
             yield from self._under_lock()
         except Exception as error:  # noqa: BLE001 - raised again below, after the report
             failure = error
-            self._result.errors[""] = _describe(error)
+            self._result.errors[""] = describe(error)
         result = self._result
         result.active_thread_count = self._seen - self._gone - len(result.deleted_thread_ids)
         result.deferred_count = (
             self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
         )
+        result.oldest_overdue_seconds = self._now - self._longest_overdue
         result.sweep_duration_seconds = time.perf_counter() - started
         if self._settings.on_sweep_complete is not None:
             try:
@@ -169,7 +147,7 @@ class Sweep:
                 return
         try:
             yield from self._find_and_delete()
-        except _StoppedEarly:
+        except StoppedEarly:
             pass  # reported in the result
         finally:
             if locked:
@@ -180,6 +158,9 @@ class Sweep:
 
     def _find_and_delete(self) -> Steps[None]:
         yield from self._trash.open(dry_run=self._dry_run)
+        percent = self._settings.max_delete_percent
+        if percent is not None and (yield from self._is_too_much(percent)):
+            return
         limit = self._settings.max_deletes_per_sweep
         if limit is None:
             yield from self._as_found()
@@ -199,7 +180,33 @@ class Sweep:
                 self._strategy, self._now - age, self._now, dry_run=self._dry_run
             )
         except StorageUnavailableError as error:
-            self._result.errors[""] = _describe(error)
+            self._result.errors[""] = describe(error)
+
+    def _is_too_much(self, percent: float) -> Steps[bool]:
+        """Walk the storage once to count, and refuse the sweep if its share is too large.
+
+        A resolver is asked once a thread, so what it answers here is remembered.
+        """
+        self._resolved = {}
+        oldest: list[Candidate] = []
+
+        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+            candidates, _ = yield from self._judge(threads)
+            self._matched += len(candidates)
+            oldest[:] = heapq.nsmallest(1, oldest + candidates)
+
+        yield from self._walk(handle)
+        why = refusal(self._matched, self._seen, percent)
+        if why is not None:
+            self._result.refused = True
+            self._result.errors[""] = why
+            self._note_overdue(oldest)
+            return True
+        # The walk that deletes finds everything again, and what changed meanwhile.
+        self._matched = self._seen = 0
+        self._result.kept.clear()
+        self._result.errors.clear()
+        return False
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
@@ -207,9 +214,9 @@ class Sweep:
         def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
             candidates, prunable = yield from self._judge(threads)
             self._matched += len(candidates)
-            for batch in _batches(candidates, self._batch_size):
+            for batch in batches(candidates, self._batch_size):
                 yield from self._delete(batch)
-            yield from self._prune(prunable)
+            yield from self._trim.trim(prunable)
 
         yield from self._walk(handle)
 
@@ -232,12 +239,13 @@ class Sweep:
                     break
                 yield from self._delete(batch)
             if missing <= 0 or room is None or len(found) < room:
+                self._note_overdue(list(islice(rest, 1)))
                 return
             prune = False
 
-    def _oldest(self, room: int | None, prune: bool) -> Steps[list[_Candidate]]:
+    def _oldest(self, room: int | None, prune: bool) -> Steps[list[Candidate]]:
         """Find the ``room`` candidates that have been overdue longest and were not tried yet."""
-        found: list[_Candidate] = []
+        found: list[Candidate] = []
         # A thread may have changed since an earlier walk, and match by another rule now.
         settled = {*self._result.kept, *self._result.deleted_thread_ids}
         self._matched = len(self._result.deleted_thread_ids) + self._failed_or_kept
@@ -250,7 +258,7 @@ class Sweep:
             if room is not None and len(found) > 2 * room:
                 found[:] = heapq.nsmallest(room, found)
             if prune:
-                yield from self._prune(prunable)
+                yield from self._trim.trim(prunable)
 
         yield from self._walk(handle)
         return heapq.nsmallest(room or len(found), found)
@@ -273,7 +281,7 @@ class Sweep:
 
     def _judge(
         self, threads: Sequence[ThreadFacts]
-    ) -> Steps[tuple[list[_Candidate], dict[int, list[str]]]]:
+    ) -> Steps[tuple[list[Candidate], dict[int, list[ThreadFacts]]]]:
         """Sort out a page: what is to be deleted, and what is to be trimmed to which length."""
         judged: list[tuple[ThreadFacts, TTLPolicy]] = []
         for facts in threads:
@@ -288,53 +296,46 @@ class Sweep:
         waiting: set[str] = set()
         if unsure:
             waiting = set((yield Work(partial(self._strategy.find_interrupted, unsure))))
-        candidates: list[_Candidate] = []
-        prunable: dict[int, list[str]] = defaultdict(list)
+        candidates: list[Candidate] = []
+        prunable: dict[int, list[ThreadFacts]] = defaultdict(list)
         for facts, policy in judged:
             if facts.interrupted is None:
                 facts = replace(facts, interrupted=facts.thread_id in waiting)
             verdict = judge(facts, policy, self._now)
             if verdict.reason is not None:
                 candidates.append(
-                    _Candidate(verdict.overdue_since, facts.thread_id, policy, verdict.reason)
+                    Candidate(verdict.overdue_since, facts.thread_id, facts, policy, verdict.reason)
                 )
                 continue
             if verdict.kept is not None:
                 self._result.kept.setdefault(facts.thread_id, verdict.kept)
-            keep = policy.max_checkpoints_per_thread
-            if keep is not None and facts.root_checkpoint_count > keep:
-                prunable[keep].append(facts.thread_id)
+            keep = trim_to(facts, policy, self._now)
+            if keep is not None:
+                prunable[keep].append(facts)
         return candidates, prunable
 
     def _policy_of(self, thread_id: str) -> Steps[TTLPolicy | None]:
-        resolver = self._settings.policy_resolver
-        if resolver is None:
-            return self._settings.policy
-        try:
-            answer = yield Ask(resolver, (thread_id,))
-        except ColourError:
-            raise
-        except Exception:
-            logger.exception("policy_resolver failed for %r; the global policy is used", thread_id)
-            return self._settings.policy
-        if isinstance(answer, TTLPolicy):
-            return answer
-        if answer is PolicyOverride.USE_DEFAULT:
-            return self._settings.policy
-        if answer is not PolicyOverride.EXEMPT:
-            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
-            self._result.errors[thread_id] = (
-                "policy_resolver must return a TTLPolicy or a PolicyOverride, not "
-                f"{type(answer).__name__}; the thread was kept"
+        known = self._resolved
+        if known is not None and thread_id in known:
+            policy = known[thread_id]
+        else:
+            policy = yield from resolve(
+                self._settings.policy, self._settings.policy_resolver, thread_id
             )
-        return None
+            if known is not None and self._settings.policy_resolver is not None:
+                known[thread_id] = policy
+        if isinstance(policy, Invalid):
+            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
+            self._result.errors[thread_id] = policy.error
+            return None
+        return policy
 
-    def _delete(self, batch: Sequence[_Candidate]) -> Steps[None]:
+    def _delete(self, batch: Sequence[Candidate]) -> Steps[None]:
         approved = {}
         restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
             if candidate.thread_id in restored:
-                self._keep(candidate.thread_id, Outcome(KeepReason.RESTORED))
+                self._keep(candidate, Outcome(KeepReason.RESTORED))
                 continue
             if (yield from self._is_approved(candidate)):
                 approved[candidate.thread_id] = candidate
@@ -344,20 +345,31 @@ class Sweep:
             for candidate in approved.values():
                 self._note_deleted(candidate)
             return
+        yield from self._audit.intend(
+            "delete", [(one.facts, one.reason) for one in approved.values()]
+        )
         try:
             discard = self._trash.discard({one.thread_id: one.reason for one in approved.values()})
             outcomes = yield from self._delete_apart(
                 list(approved), self._recheck(approved), discard
             )
         except StorageUnavailableError as error:
-            self._result.errors[""] = _describe(error)
-            for thread_id in approved:
-                self._keep(thread_id, Outcome(KeepReason.FAILED, _describe(error)))
-            raise _StoppedEarly from error
+            yield from self._audit.lost()
+            self._result.errors[""] = describe(error)
+            for candidate in approved.values():
+                self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
+            raise StoppedEarly from error
+        try:
+            yield from self._audit.deleted(outcomes)
+        finally:
+            yield from self._settle(approved, outcomes)
+
+    def _settle(self, approved: dict[str, Candidate], outcomes: dict[str, Outcome]) -> Steps[None]:
+        """Report what became of a batch."""
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
-                self._keep(thread_id, outcome)
+                self._keep(candidate, outcome)
                 continue
             self._note_deleted(candidate)
             if self._settings.on_after_delete is not None:
@@ -369,23 +381,30 @@ class Sweep:
                 except Exception:
                     logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
 
-    def _note_deleted(self, candidate: _Candidate) -> None:
+    def _note_deleted(self, candidate: Candidate) -> None:
         self._result.deleted_thread_ids.append(candidate.thread_id)
         self._result.reasons[candidate.thread_id] = candidate.reason
 
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
 
-    def _keep(self, thread_id: str, outcome: Outcome) -> None:
+    def _keep(self, candidate: Candidate, outcome: Outcome) -> None:
         assert outcome.kept is not None  # noqa: S101 - for the type checker
+        thread_id = candidate.thread_id
         self._failed_or_kept += 1
         self._result.kept[thread_id] = outcome.kept
         if outcome.error is not None:
             self._result.errors[thread_id] = outcome.error
         if outcome.kept is KeepReason.GONE:
             self._gone += 1
+        elif outcome.kept is not KeepReason.WOKE_UP:
+            self._note_overdue([candidate])
 
-    def _is_approved(self, candidate: _Candidate) -> Steps[bool]:
+    def _note_overdue(self, left: Sequence[Candidate]) -> None:
+        """Remember how long the longest overdue of the threads that stay has been so."""
+        self._longest_overdue = min([self._longest_overdue, *(one.overdue_since for one in left)])
+
+    def _is_approved(self, candidate: Candidate) -> Steps[bool]:
         veto = self._settings.on_before_delete
         if veto is None or self._dry_run:
             return True
@@ -396,14 +415,14 @@ class Sweep:
             raise
         except Exception as error:
             logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
-            self._keep(thread_id, Outcome(KeepReason.CALLBACK_FAILED, _describe(error)))
+            self._keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, describe(error)))
             return False
         if answer is False:
-            self._keep(thread_id, Outcome(KeepReason.VETOED))
+            self._keep(candidate, Outcome(KeepReason.VETOED))
             return False
         return True
 
-    def _recheck(self, approved: dict[str, _Candidate]) -> Recheck | None:
+    def _recheck(self, approved: dict[str, Candidate]) -> Recheck | None:
         if not self._settings.safe_delete:
             return None
         now = self._now
@@ -432,56 +451,8 @@ class Sweep:
         except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
             if len(thread_ids) == 1:
                 logger.warning("thread %r could not be deleted: %s", thread_ids[0], error)
-                return {thread_ids[0]: Outcome(KeepReason.FAILED, _describe(error))}
+                return {thread_ids[0]: Outcome(KeepReason.FAILED, describe(error))}
         outcomes: dict[str, Outcome] = {}
         for thread_id in thread_ids:
             outcomes.update((yield from self._delete_apart([thread_id], recheck, discard)))
         return outcomes
-
-    def _prune(self, prunable: dict[int, list[str]]) -> Steps[None]:
-        for keep, thread_ids in prunable.items():
-            if not self._strategy.can_prune:
-                # A resolver's policy asks for it; the sweeper's own is refused at construction.
-                self._result.errors.setdefault(thread_ids[0], _CANNOT_PRUNE)
-                logger.warning("%s: %s", type(self._strategy).__name__, _CANNOT_PRUNE)
-                continue
-            for batch in _batches(thread_ids, self._batch_size):
-                for thread_id, outcome in (yield from self._prune_apart(batch, keep)).items():
-                    self._result.pruned_checkpoint_count += outcome.removed_checkpoints
-                    if outcome.left_whole is not None:
-                        self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
-
-    def _prune_apart(self, thread_ids: Sequence[str], keep: int) -> Steps[dict[str, PruneOutcome]]:
-        call = partial(self._strategy.prune_threads, thread_ids, keep, dry_run=self._dry_run)
-        try:
-            return dict((yield Work(call)))
-        except StorageUnavailableError as error:
-            self._result.errors[""] = _describe(error)
-            raise _StoppedEarly from error
-        except ThreadMovedError:
-            if len(thread_ids) == 1:  # somebody else trims it, or deletes it
-                return {}
-        except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
-            if len(thread_ids) == 1:
-                logger.warning("thread %r could not be pruned: %s", thread_ids[0], error)
-                return {thread_ids[0]: PruneOutcome(left_whole=_describe(error))}
-        outcomes: dict[str, PruneOutcome] = {}
-        for thread_id in thread_ids:
-            outcomes.update((yield from self._prune_apart([thread_id], keep)))
-        return outcomes
-
-
-_CANNOT_PRUNE = (
-    "max_checkpoints_per_thread, which policy_resolver asks for, is not supported for this "
-    "checkpointer; the thread was left whole"
-)
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -14,7 +14,9 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_ephemeral_checkpointer.audit import AuditLog
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanMethods, OrphanRound
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
@@ -23,7 +25,8 @@ from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
-from langgraph_ephemeral_checkpointer.sweep_plan import Sweep, SweepSettings
+from langgraph_ephemeral_checkpointer.sweep_parts import SweepSettings
+from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
 from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
 from langgraph_ephemeral_checkpointer.turns import Turns
 from langgraph_ephemeral_checkpointer.types import (
@@ -64,6 +67,11 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
         orphan_age_seconds: Remove writes and values that belong to no checkpoint, left by
             runs whose thread was deleted, once they are older; None leaves them.
+        max_delete_percent: Refuse a sweep whose rules match more than this share of all
+            threads: nothing is deleted or pruned, and the result says so (``refused``). It
+            costs a second scan, and with a resolver the memory of its answers.
+        audit_log: Gets a line before and a line after each thread is deleted or trimmed; if
+            it cannot be written, the sweep stops and nothing more is deleted.
         strategy: How the storage is worked on, instead of the one for the saver's type.
         clock: The time in seconds since the epoch.
 
@@ -91,6 +99,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         max_deletes_per_sweep: int | None = None,
         grace_seconds: float | timedelta | None = None,
         orphan_age_seconds: float | timedelta | None = DAY,
+        max_delete_percent: float | None = None,
+        audit_log: AuditLog | None = None,
         strategy: Strategy | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -110,9 +120,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         for name, callback in callbacks.items():
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
+        if audit_log is not None and not isinstance(audit_log, AuditLog):
+            raise TypeError(f"audit_log must be an AuditLog, not {type(audit_log).__name__}")
         _check_count("batch_size", batch_size)
         if max_deletes_per_sweep is not None:
             _check_count("max_deletes_per_sweep", max_deletes_per_sweep)
+        if max_delete_percent is not None:
+            checked_percent("max_delete_percent", max_delete_percent)
         self._strategy = strategy or detect_strategy(checkpointer)
         if policy.max_checkpoints_per_thread is not None and not self._strategy.can_prune:
             raise ValueError(
@@ -145,6 +159,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             max_deletes_per_sweep=max_deletes_per_sweep,
             grace_seconds=grace_seconds,
             orphan_age_seconds=orphan_age_seconds,
+            max_delete_percent=max_delete_percent,
+            audit_log=audit_log,
         )
         if enable_coordination and not self._strategy.can_coordinate:
             logger.warning(

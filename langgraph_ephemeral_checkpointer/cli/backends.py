@@ -35,15 +35,21 @@ _LAYOUT = {
 
 @contextmanager
 def open_saver(
-    backend: str, dsn: Dsn | None, environ: Mapping[str, str], console: Console
+    backend: str,
+    dsn: Dsn | None,
+    environ: Mapping[str, str],
+    console: Console,
+    *,
+    variable: str = DSN_VARIABLE,
 ) -> Iterator[Saver]:
     """Open a saver for one command.
 
     Args:
         backend: One of ``options.BACKENDS``.
         dsn: From the command line.
-        environ: The environment, for ``LGEC_DSN``; empty there counts as not set.
+        environ: The environment; empty there counts as not set.
         console: Is told what it must not show.
+        variable: Where in the environment the DSN is, if it is not on the line.
 
     Raises:
         UsageError: No DSN, or one of another backend.
@@ -56,14 +62,26 @@ def open_saver(
 
         yield InMemorySaver()
         return
-    dsn = dsn or Dsn(environ.get(DSN_VARIABLE, ""))
-    if not dsn:
-        raise UsageError(
-            f"--dsn is required for --backend {backend}, or the environment variable {DSN_VARIABLE}"
-        )
-    console.hide(dsn.secrets())
+    dsn = known_dsn(backend, dsn, environ, console, variable)
     with _OPENERS[backend](dsn, environ) as saver:
         yield saver
+
+
+def known_dsn(
+    backend: str, dsn: Dsn | None, environ: Mapping[str, str], console: Console, variable: str
+) -> Dsn:
+    """Find out where the storage is, and have the console keep it to itself.
+
+    Raises:
+        UsageError: Neither the line nor the environment tells.
+    """
+    dsn = dsn or Dsn(environ.get(variable, ""))
+    if not dsn:
+        raise UsageError(
+            f"--dsn is required for --backend {backend}, or the environment variable {variable}"
+        )
+    console.hide(dsn.secrets())
+    return dsn
 
 
 @contextmanager
@@ -72,7 +90,7 @@ def _open_sqlite(dsn: Dsn, _environ: Mapping[str, str]) -> Iterator[Saver]:
         raise UsageError(
             "--backend sqlite takes the path of a file, not a URL; for a server use another backend"
         )
-    saver_class = _optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")
+    saver_class = optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")
     path = Path(dsn.reveal())
     shown = dsn.shown()
     try:
@@ -107,12 +125,14 @@ def _sqlite_refusal(shown: str, error: sqlite3.DatabaseError) -> str:
     return f"{shown} cannot be read: {error}"
 
 
-@contextmanager
-def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
-    saver_class = _optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
+def conninfo_of(dsn: Dsn, environ: Mapping[str, str]) -> str:
+    """Give the connection string of Postgres, with a time limit and a name for the server's lists.
+
+    Raises:
+        CommandError: It cannot be read.
+    """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
-    from psycopg.rows import dict_row
 
     try:
         settings = conninfo_to_dict(dsn.reveal())
@@ -126,11 +146,18 @@ def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
     defaults: dict[str, Any] = {"fallback_application_name": "langgraph-ephemeral-checkpointer"}
     if "PGCONNECT_TIMEOUT" not in environ:
         defaults["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
+    return make_conninfo(dsn.reveal(), **{**defaults, **settings})
+
+
+@contextmanager
+def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
+    saver_class = optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
+    import psycopg
+    from psycopg.rows import dict_row
+
     try:
         connection: psycopg.Connection[Any] = psycopg.connect(
-            make_conninfo(dsn.reveal(), **{**defaults, **settings}),
-            autocommit=True,
-            row_factory=dict_row,
+            conninfo_of(dsn, environ), autocommit=True, row_factory=dict_row
         )
     except (psycopg.Error, UnicodeError, ValueError) as error:
         if dsn.is_ambiguous():
@@ -166,7 +193,12 @@ def _probes(*, writes: str) -> Iterator[str]:
         yield f"SELECT {columns} FROM {table.format(writes=writes)} LIMIT 0"
 
 
-def _optional(extra: str, module: str, name: str) -> Any:
+def optional(extra: str, module: str, name: str) -> Any:
+    """Import something of a package that need not be there.
+
+    Raises:
+        CommandError: It is not; the message names the extra of this package to install.
+    """
     from importlib import import_module
 
     try:

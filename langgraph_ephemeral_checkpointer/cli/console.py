@@ -10,7 +10,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
 from langgraph_ephemeral_checkpointer.cli.durations import format_duration
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError
@@ -49,6 +50,8 @@ class Console:
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         self.colour = not plain and _is_terminal(stdout)
         self.stderr_colour = not plain and _is_terminal(stderr)
+        self.structured = False
+        """Messages are JSON objects, for machines."""
         self.output_closed = stdout is None
         """Nobody reads standard output any more; what is written to it is dropped."""
 
@@ -123,22 +126,39 @@ class Console:
             os.dup2(nowhere, self._stdout.fileno())
             os.close(nowhere)
 
-    def message(self, text: str) -> None:
-        """Write a message to standard error, as one line."""
-        self._to_stderr(f"{self.redact(text)}\n")
+    def message(self, text: str, *, level: str = "info", **fields: Any) -> None:
+        """Write a message to standard error, as one line.
 
-    def failure(self, text: str) -> None:
+        Args:
+            text: For people.
+            level: For machines, as are the other fields.
+            fields: What the text says, by name.
+        """
+        if self.structured:
+            self._to_stderr(self._record(level, text, fields))
+        else:
+            self._to_stderr(f"{self.redact(text)}\n")
+
+    def failure(self, text: str, **fields: Any) -> None:
         """Write the message of a failure to standard error, as one line."""
+        if self.structured:
+            self.message(text, level="error", **fields)
+            return
         label = _painted("error:", "red") if self.stderr_colour else "error:"
         self._to_stderr(f"{label} {self.redact(text)}\n")
 
     def traceback(self, error: BaseException) -> None:
         """Write where an error comes from, under ``--debug``."""
-        if self._debug:
-            text = "".join(traceback.format_exception(error))
-            self._to_stderr(
-                "".join(f"{redact(line, self._secrets)}\n" for line in text.split("\n"))
-            )
+        if not self._debug:
+            return
+        lines = "".join(traceback.format_exception(error)).split("\n")
+        text = "".join(f"{redact(line, self._secrets)}\n" for line in lines)
+        self._to_stderr(self._record("debug", text, {}) if self.structured else text)
+
+    def _record(self, level: str, text: str, fields: Mapping[str, Any]) -> str:
+        known = {"time": datetime.now(UTC).isoformat(), "level": level}
+        message = redact(text, self._secrets)
+        return f"{json.dumps({**known, 'message': message, **fields}, default=str)}\n"
 
     def _to_stderr(self, text: str) -> None:
         stderr = self._stderr
@@ -195,9 +215,13 @@ class Console:
             self._progress_shown = False
 
     @contextmanager
-    def logging(self) -> Iterator[None]:
-        """Show what this package logs as messages, from warnings on (all under ``--debug``)."""
-        logger = logging.getLogger("langgraph_ephemeral_checkpointer")
+    def logging(self, name: str = "langgraph_ephemeral_checkpointer") -> Iterator[None]:
+        """Show what a package logs as messages, from warnings on (all under ``--debug``).
+
+        Args:
+            name: Of its logger; this package where none is given.
+        """
+        logger = logging.getLogger(name)
         handler = _ToConsole(self, logging.DEBUG if self._debug else logging.WARNING)
         logger.addHandler(handler)
         try:
@@ -214,7 +238,11 @@ class _ToConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         cause = "" if error is None else f" ({type(error).__name__}: {error})"
-        self._console.message(f"{record.levelname.lower()}: {record.getMessage()}{cause}")
+        level, text = record.levelname.lower(), f"{record.getMessage()}{cause}"
+        if self._console.structured:
+            self._console.message(text, level=level, logger=record.name)
+        else:
+            self._console.message(f"{level}: {text}")
         if error is not None:
             self._console.traceback(error)
 

@@ -24,6 +24,17 @@ _METAVARS = {
     "older_than": "DURATION",
     "generation": "N",
     "batch_size": "N",
+    "max_deletes": "N",
+    "config": "FILE",
+    "audit_log": "FILE",
+    "resolver": "MODULE:FUNCTION",
+    "max_delete_percent": "PERCENT",
+    "interval": "DURATION",
+    "metrics_port": "PORT",
+    "metrics_host": "ADDRESS",
+    "unready_after": "N",
+    "log_format": "FORMAT",
+    "at": "DURATIONS",
 }
 
 

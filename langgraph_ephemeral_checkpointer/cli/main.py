@@ -6,8 +6,8 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
+from langgraph_ephemeral_checkpointer.audit import version
 from langgraph_ephemeral_checkpointer.cli.app import Program
 from langgraph_ephemeral_checkpointer.cli.arguments import (
     Chosen,
@@ -68,12 +68,5 @@ def _run(words: Sequence[str], console: Console) -> int:
         width = shutil.get_terminal_size((80, 24)).columns
         console.write(help_of(wanted.command, width, lambda text: console.paint(text, "bold")))
     else:
-        console.line(f"{Program.prog()} {_version()}")
+        console.line(f"{Program.prog()} {version()}")
     return DONE
-
-
-def _version() -> str:
-    try:
-        return metadata.version("langgraph-ephemeral-checkpointer")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -12,14 +12,17 @@ from typing import Any, Protocol
 
 from clypi import arg
 
+from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
-from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 
 BACKENDS = ("memory", "sqlite", "postgres")
 
 _COUNT = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_DOTTED = re.compile(r"[^\W0-9][\w.]*:[^\W0-9][\w.]*")
+_LAST_PORT = 65535
 
 
 def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
@@ -52,10 +55,49 @@ def dsn(raw: Any) -> Dsn:
     return Dsn(raw)
 
 
+def path(raw: Any) -> str:
+    """Read the name of a file."""
+    if not raw or "\0" in raw:
+        raise ValueError("it is empty" if not raw else "no file has such a name")
+    return str(raw)
+
+
+def dotted(raw: Any) -> str:
+    """Read ``module:function``."""
+    if not _DOTTED.fullmatch(raw):
+        raise ValueError(f"{shown(raw)} is not of the form module:function")
+    return str(raw)
+
+
+def percent(raw: Any) -> float:
+    """Read a share."""
+    if not _NUMBER.fullmatch(raw):
+        raise ValueError(f"{shown(raw)} is no number of percent")
+    return checked_percent("it", float(raw))
+
+
+def port(raw: Any) -> int:
+    """Read the number of a port; 0 is any that is free."""
+    if not _COUNT.fullmatch(raw) or int(raw) > _LAST_PORT:
+        raise ValueError(f"{shown(raw)} is no port")
+    return int(raw)
+
+
+def durations(raw: Any) -> tuple[float, ...]:
+    """Read durations with commas between them."""
+    return tuple(parse_duration(part.strip()) for part in str(raw).split(","))
+
+
 BACKEND: str = arg(
     parser=one_of(BACKENDS),
     help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
     "the command with. Required.",
+)
+BACKEND_OR_FILE: str | None = arg(
+    None,
+    parser=one_of(BACKENDS),
+    help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
+    "the command with. Required, here or in the rules file.",
 )
 DSN: Dsn | None = arg(
     None,
@@ -90,6 +132,52 @@ INTERRUPTED_TTL: float | None = arg(
     help="Expire threads that wait for a human answer after this long; without it, they are "
     "kept by the idle rule.",
 )
+CONFIG: str | None = arg(
+    None,
+    parser=path,
+    help="A rules file (TOML), or a langgraph.json for its checkpointer.ttl. An option on the "
+    "line comes before the same key in the file; rules on the line replace its [policy].",
+)
+RESOLVER: str | None = arg(
+    None,
+    parser=dotted,
+    help="A Python function from a thread id to its policy, as module:function.",
+)
+BATCH_SIZE: int | None = arg(
+    None, parser=count, help="Threads per delete transaction (default: 500)."
+)
+COORDINATE: bool = arg(
+    False,
+    help="Do nothing while another instance sweeps the same tables with this option "
+    "(Postgres only).",
+)
+GRACE: float | None = arg(
+    None,
+    parser=duration,
+    help="Keep what is deleted in the trash for this long; needs 'setup' once.",
+)
+MAX_DELETE_PERCENT: float | None = arg(
+    None,
+    parser=percent,
+    help="Refuse to sweep if the rules match more than this share of all threads, as after a "
+    "wrong unit. Costs a second scan.",
+)
+AUDIT_LOG: str | None = arg(
+    None,
+    parser=path,
+    help="Add a line of JSON to this file before and after each thread is deleted or trimmed; "
+    "if it cannot be written, nothing is deleted.",
+)
+HASH_IDS: bool = arg(
+    False,
+    help="Write hashes of thread ids into the audit log, keyed where the environment variable "
+    "LGEC_HASH_KEY is set.",
+)
+LOG_FORMAT: str = arg(
+    "text",
+    parser=one_of(("text", "json")),
+    help="How messages are written: text or json (one object per line).",
+)
 JSON: bool = arg(False, help="Write JSON, for machines.")
 YES: bool = arg(False, help="Do not ask; needed where nobody can be asked.")
 DEBUG: bool = arg(False, help="Show tracebacks and everything that is logged.")
@@ -104,21 +192,8 @@ class HasRules(Protocol):
     interrupted_ttl: float | None
 
 
-def policy_of(command: HasRules) -> TTLPolicy:
-    """Make the policy that the options of a command ask for.
-
-    Raises:
-        UsageError: None of the rules is given.
-    """
-    rules = (
-        command.idle_ttl,
-        command.hard_age_ttl,
-        command.max_checkpoints,
-        command.interrupted_ttl,
-    )
-    if all(rule is None for rule in rules):
-        raise UsageError(
-            "at least one rule is required: --idle-ttl, --hard-age-ttl, --max-checkpoints or "
-            "--interrupted-ttl"
-        )
-    return TTLPolicy(*rules)
+def policy_of(command: HasRules) -> TTLPolicy | None:
+    """Make the policy that the options of a command ask for; None if none of them is given."""
+    names = ("idle_ttl", "hard_age_ttl", "max_checkpoints", "interrupted_ttl")
+    rules = [getattr(command, name, None) for name in names]
+    return None if all(rule is None for rule in rules) else TTLPolicy(*rules)

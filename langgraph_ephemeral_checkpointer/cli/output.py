@@ -121,7 +121,12 @@ def sweep_lines(result: SweepResult, console: Console) -> Iterator[str]:
     for thread_id, error in result.errors.items():
         if thread_id and thread_id not in result.kept:
             yield _sweep_row(console, "left whole", "yellow", "-", thread_id, error)
-    yield (
+    yield summary(result)
+
+
+def summary(result: SweepResult) -> str:
+    """Give what a sweep did as a line."""
+    return (
         f"{'would delete' if result.dry_run else 'deleted'} "
         f"{number(len(result.deleted_thread_ids), 'thread')}, "
         f"{'would keep' if result.dry_run else 'kept'} {len(result.kept)} that a rule matched, "

@@ -59,6 +59,20 @@ class Outcome:
     rows: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much one thread takes.
+
+    Attributes:
+        rows: Rows by table.
+        bytes: Of its serialized states, values and writes, as stored; indexes and row
+            headers come on top.
+    """
+
+    rows: Mapping[str, int]
+    bytes: int
+
+
 class Strategy(ABC):
     """How one kind of checkpointer is scanned, deleted from and pruned.
 
@@ -83,6 +97,8 @@ class Strategy(ABC):
     """The plans of a trash, where the storage can have one; :meth:`transact` runs them."""
     discard_limit: int | None = None
     """How many threads :meth:`discard_threads` takes at most in one transaction."""
+    tenant: str | None = None
+    """Whose threads the storage shows at the moment, where it has tenants."""
 
     def __init__(self, checkpointer: Any) -> None:
         self.checkpointer = checkpointer
@@ -108,6 +124,14 @@ class Strategy(ABC):
         A task waits if it left ``__interrupt__`` and no output on the newest checkpoint of
         the root namespace, where interrupts of subgraphs are mirrored.
         """
+
+    def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
+        """Tell how much threads take, without reading their state.
+
+        Returns:
+            The size of each thread that is there; nothing where a storage cannot tell.
+        """
+        return {}
 
     @abstractmethod
     def delete_threads(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.birth import (
@@ -18,8 +18,15 @@ from langgraph_ephemeral_checkpointer.orphans.memory import MemoryOrphans
 from langgraph_ephemeral_checkpointer.pruning.memory import prune_memory
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    Recheck,
+    Size,
+    Strategy,
+)
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last, time_of_checkpoint
+from langgraph_ephemeral_checkpointer.strategies.sql import sizes_of
 
 
 class MemoryStrategy(Strategy):
@@ -59,6 +66,25 @@ class MemoryStrategy(Strategy):
         """Look at the writes of each thread's newest root checkpoint."""
         keys = self._keys_by_text(thread_ids)
         return {text for text in thread_ids if self._waits(keys.get(text, ()))}
+
+    def measure_threads(self, thread_ids: Sequence[str]) -> Mapping[str, Size]:
+        """Add up the lengths of what is serialized."""
+        saver, keys = self.checkpointer, self._keys_by_text(thread_ids)
+        found: dict[str, list[list[Any]]] = {"checkpoints": [], "blobs": [], "writes": []}
+        for text in keys:
+            found["checkpoints"] += (
+                [text, 1, _length(row[0]) + _length(row[1])]
+                for _, _, row, _ in self._checkpoints(keys[text])
+            )
+        texts = {key: text for text, own in keys.items() for key in own}
+        for entry, blob in list(saver.blobs.items()):
+            if entry[0] in texts:
+                found["blobs"].append([texts[entry[0]], 1, _length(blob)])
+        for entry, writes in list(saver.writes.items()):
+            if entry[0] in texts:
+                lengths = [_length(write[2]) for write in list(writes.values())]
+                found["writes"].append([texts[entry[0]], len(lengths), sum(lengths)])
+        return sizes_of({table: _summed(rows) for table, rows in found.items()})
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None
@@ -186,3 +212,16 @@ class MemoryStrategy(Strategy):
         head, key = max(roots, key=lambda root: root[0])
         writes = list(saver.writes.get((key, "", head), {}).values())
         return waits_for_human((task_id, channel) for task_id, channel, *_ in writes)
+
+
+def _length(serialized: Any) -> int:
+    """Give the length of what a serializer made: a type tag and bytes."""
+    return len(serialized[1] or b"")
+
+
+def _summed(rows: Iterable[Sequence[Any]]) -> list[tuple[str, int, int]]:
+    totals: dict[str, tuple[int, int]] = {}
+    for text, count, size in rows:
+        counts, sizes = totals.get(text, (0, 0))
+        totals[text] = counts + count, sizes + size
+    return [(text, *total) for text, total in totals.items()]

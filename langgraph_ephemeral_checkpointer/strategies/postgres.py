@@ -31,6 +31,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
     Recheck,
+    Size,
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres_access import (
@@ -46,6 +47,7 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     ThreadRow,
     facts_of,
     is_odd,
+    sizes_of,
     spared,
     times_by_thread,
     waiting_threads,
@@ -153,6 +155,19 @@ _WRITES_AT = """
     ) AS writes
 """
 
+# The size as stored, compressed or not: what is kept out of line is not read for it.
+_SIZES_OF = {
+    table: f"""
+        SELECT thread_id, count(*), sum({size}) FROM {table}
+        WHERE thread_id = ANY(%s) GROUP BY thread_id
+    """
+    for table, size in (
+        ("checkpoints", "pg_column_size(checkpoint) + pg_column_size(metadata)"),
+        ("checkpoint_blobs", "coalesce(pg_column_size(blob), 0)"),
+        ("checkpoint_writes", "pg_column_size(blob)"),
+    )
+}
+
 # Sweepers meet at a thread's first row by key, which no save ever touches: new rows sort
 # behind it. Whoever gets the lock owns the thread, the others pass it by. It is also the row
 # where pruning notes the thread's birth.
@@ -237,6 +252,13 @@ def _waiting_at(heads: Mapping[str, str]) -> SqlPlan[set[str]]:
 
 def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
     return (yield from _waiting_at(dict((yield Statement(_HEADS_OF, (list(ids),))))))
+
+
+def _measure(ids: Sequence[str]) -> SqlPlan[dict[str, Size]]:
+    found = {}
+    for table, sql in _SIZES_OF.items():
+        found[table] = yield Statement(sql, (list(ids),))
+    return sizes_of(found)
 
 
 def _delete(
@@ -331,6 +353,10 @@ class _PostgresBase(Strategy):
     def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
         """Look at the writes of each thread's newest root checkpoint."""
         return self._transact(_find_interrupted(thread_ids))
+
+    def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
+        """Add up the sizes of what is stored, compressed as it is."""
+        return self._transact(_measure(thread_ids))
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None

@@ -20,7 +20,7 @@ from langgraph_ephemeral_checkpointer.checkpoint_ids import (
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Size
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 
@@ -150,3 +150,18 @@ def waiting_threads(writes: Iterable[Sequence[Any]]) -> set[str]:
     for thread_id, task_id, channel in writes:
         by_thread[thread_id].append((task_id, channel))
     return {thread_id for thread_id, found in by_thread.items() if waits_for_human(found)}
+
+
+def sizes_of(by_table: Mapping[str, Iterable[Sequence[Any]]]) -> dict[str, Size]:
+    """Put sizes together.
+
+    Args:
+        by_table: For each table thread ids, each with its rows and their bytes.
+    """
+    rows: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(by_table, 0))
+    total: dict[str, int] = defaultdict(int)
+    for table, found in by_table.items():
+        for thread_id, count, size in found:
+            rows[thread_id][table] = count
+            total[thread_id] += int(size or 0)
+    return {thread_id: Size(counts, total[thread_id]) for thread_id, counts in rows.items()}

@@ -20,6 +20,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
     Recheck,
+    Size,
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.payload import time_of_checkpoint
@@ -29,6 +30,7 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     ThreadRow,
     facts_of,
     is_odd,
+    sizes_of,
     spared,
     times_by_thread,
     waiting_threads,
@@ -94,6 +96,16 @@ _HEAD_WRITES_OF = """
       AND w.checkpoint_id = head.checkpoint_id
 """
 
+# The length of a BLOB is in the header of its row: the value itself is not read.
+_SIZES_OF = {
+    "checkpoints": "coalesce(length(checkpoint), 0) + coalesce(length(metadata), 0)",
+    "writes": "coalesce(length(value), 0)",
+}
+_SIZE_OF = """
+    SELECT thread_id, count(*), sum({size}) FROM {table}
+    WHERE thread_id IN ({{ids}}) GROUP BY thread_id
+"""
+
 _DELETE = "DELETE FROM {table} WHERE thread_id IN ({ids})"
 
 
@@ -147,6 +159,13 @@ def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
     return waiting_threads((yield from _select(_HEAD_WRITES_OF, ids)))
 
 
+def _measure(ids: Sequence[str]) -> SqlPlan[dict[str, Size]]:
+    found = {}
+    for table, size in _SIZES_OF.items():
+        found[table] = yield from _select(_SIZE_OF.format(table=table, size=size), ids)
+    return sizes_of(found)
+
+
 def _delete(
     ids: Sequence[str], recheck: Recheck | None, discard: Discard | None = None
 ) -> SqlPlan[dict[str, Outcome]]:
@@ -197,6 +216,10 @@ class _SqliteBase(Strategy):
     def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
         """Look at the writes of each thread's newest root checkpoint."""
         return self._read(_find_interrupted(thread_ids))
+
+    def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
+        """Add up the lengths of what is stored."""
+        return self._read(_measure(thread_ids))
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from langgraph_ephemeral_checkpointer.cli.app import Program
+from langgraph_ephemeral_checkpointer.cli.app import Program, Sweep
 from langgraph_ephemeral_checkpointer.cli.main import main
 from tests.cli.threads import run, threads_in
 
@@ -30,6 +30,12 @@ TAILS = [
     ["--batch-size", "--"],
     ["--batch-size=--"],
     ["--install-autocomplete"],
+    ["--compact"],
+    ["--force"],
+    ["--max-delete-percent", "help"],
+    ["--audit-log", "--force"],
+    ["--config", "--"],
+    ["--log-format", "json", "--", "help"],
     ["sweep"],
     [""],
 ]
@@ -70,6 +76,7 @@ _WORD = st.one_of(
     st.sampled_from(
         ["--limit", "--limit=1", "--batch-size", "--coordinate", "--debug", "1", "help"]
     ),
+    st.sampled_from([option.display_name for option in Sweep.options().values()]),
     st.text(max_size=4),
 )
 

@@ -72,6 +72,8 @@ def test_json_is_one_object_with_the_whole_result(call, file):
         "errors": {},
         "emptied_trash_count": 0,
         "orphan_count": 0,
+        "refused": False,
+        "oldest_overdue_seconds": 0.0,
     }
 
 

@@ -1,0 +1,252 @@
+"""From a TOML document to rules, or to a list of everything that is wrong with it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from langgraph_ephemeral_checkpointer.brake import checked_percent
+from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
+from langgraph_ephemeral_checkpointer.rules.model import (
+    DatabaseOptions,
+    Problem,
+    Rule,
+    Rules,
+    SweepOptions,
+)
+from langgraph_ephemeral_checkpointer.rules.positions import KeyPath, line_of, lines_of_keys
+
+BACKENDS = ("memory", "sqlite", "postgres", "tenant-postgres")
+
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+def read_toml(text: str) -> tuple[Rules, Sequence[Problem]]:
+    """Read the text of a rules file.
+
+    Returns:
+        The rules, and what is wrong; the rules are of use only where that is nothing.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return Rules(), [_not_toml(error, text)]
+    reading = _Reading(document, lines_of_keys(text))
+    rules = reading.rules()
+    return rules, sorted(reading.problems, key=lambda problem: problem.line or 0)
+
+
+def _not_toml(error: tomllib.TOMLDecodeError, text: str) -> Problem:
+    place = re.search(r"line (\d+)", str(error))
+    line = int(place[1]) if place else len(text.splitlines())
+    return Problem(line, None, f"this is no TOML: {error}")
+
+
+def duration(value: object) -> float:
+    """Read seconds, or text such as ``7d``."""
+    if isinstance(value, str):
+        return parse_duration(value)
+    return positive_seconds("a duration", value)
+
+
+def count(value: object) -> int:
+    """Read a whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"must be a whole number >= 1, not {_shown(value)}")
+    return value
+
+
+def percent(value: object) -> float:
+    """Read a share."""
+    return checked_percent("it", value)
+
+
+def flag(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise TypeError(f"must be true or false, not {_shown(value)}")
+    return value
+
+
+def text(value: object) -> str:
+    """Read a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"must be a text that is not empty, not {_shown(value)}")
+    return value
+
+
+def glob(value: object) -> re.Pattern[str]:
+    """Read a pattern of ``*``, ``?`` and ``[...]`` for the whole text, case included."""
+    return re.compile(rf"\A{fnmatch.translate(text(value))}")
+
+
+def regex(value: object) -> re.Pattern[str]:
+    """Read a regular expression, to be found anywhere in the text."""
+    try:
+        return re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+
+
+def backend(value: object) -> str:
+    """Read the kind of a storage."""
+    if value not in BACKENDS:
+        raise ValueError(f"must be one of {', '.join(BACKENDS)}, not {_shown(value)}")
+    return str(value)
+
+
+def variable(value: object) -> str:
+    """Read the name of an environment variable; a connection string is not repeated."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text(value)):
+        raise ValueError(
+            "must be the name of an environment variable that holds the DSN, not the DSN itself"
+        )
+    return text(value)
+
+
+_POLICY: dict[str, Reader] = {
+    "idle_ttl": duration,
+    "hard_age_ttl": duration,
+    "max_checkpoints": count,
+    "interrupted_ttl": duration,
+}
+_RULE: dict[str, Reader] = {
+    "match": glob,
+    "regex": regex,
+    "tenant": glob,
+    "exempt": flag,
+    **_POLICY,
+}
+_SWEEP: dict[str, Reader] = {
+    "interval": duration,
+    "batch_size": count,
+    "max_deletes": count,
+    "max_delete_percent": percent,
+    "coordinate": flag,
+    "grace": duration,
+}
+_DATABASE: dict[str, Reader] = {
+    "backend": backend,
+    "dsn_env": variable,
+    "table": text,
+    "schema": text,
+}
+_TABLES = ("policy", "sweep", "database", "rules")
+
+
+class _Reading:
+    def __init__(self, document: Mapping[str, Any], lines: Mapping[KeyPath, int]) -> None:
+        self._document = document
+        self._lines = lines
+        self.problems: list[Problem] = []
+
+    def rules(self) -> Rules:
+        for key in self._document:
+            if key not in _TABLES:
+                self._complain((key,), f"no such table{_did_you_mean(key, _TABLES)}")
+        policy = None
+        if "policy" in self._document:
+            policy = self._policy(("policy",), self._values(("policy",), _POLICY))
+        sweep = SweepOptions(**self._values(("sweep",), _SWEEP))
+        database = DatabaseOptions(**self._values(("database",), _DATABASE))
+        rules = self._all_rules(database.backend)
+        if not self.problems and policy is None and not rules:
+            self.problems.append(
+                Problem(None, None, "there is neither a [policy] nor any [[rules]]")
+            )
+        return Rules(policy, rules, sweep, database)
+
+    def _all_rules(self, storage: str | None) -> tuple[Rule, ...]:
+        found = self._document.get("rules", [])
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            self._complain(("rules",), "rules are tables of an array: write [[rules]] before each")
+            return ()
+        rules = [self._rule(index) for index in range(len(found))]
+        if storage not in (None, "tenant-postgres"):
+            for index, rule in enumerate(found):
+                if "tenant" in rule:
+                    self._complain(
+                        ("rules", index, "tenant"), f"the backend {storage} has no tenants"
+                    )
+        return tuple(rule for rule in rules if rule is not None)
+
+    def _rule(self, index: int) -> Rule | None:
+        where: KeyPath = ("rules", index)
+        raw, before = self._document["rules"][index], len(self.problems)
+        values = self._values(where, _RULE)
+        patterns = [key for key in ("match", "regex", "tenant") if key in raw]
+        if not patterns:
+            self._complain(where, "a rule needs match, regex or tenant to say which threads")
+        if "match" in raw and "regex" in raw:
+            self._complain((*where, "regex"), "a rule has match or regex, not both")
+        limits = {key: value for key, value in values.items() if key in _POLICY}
+        exempt = values.get("exempt", False)
+        policy = None
+        if exempt and limits:
+            key = next(iter(limits))
+            self._complain((*where, key), "has no meaning beside exempt = true")
+        elif not exempt and len(self.problems) == before:
+            policy = self._policy(where, limits)
+        if len(self.problems) > before:
+            return None
+        return Rule(
+            policy,
+            values.get("match") or values.get("regex"),
+            values.get("tenant"),
+            line_of(where, self._lines),
+        )
+
+    def _policy(self, where: KeyPath, values: Mapping[str, Any]) -> TTLPolicy | None:
+        if not values:
+            one_of = ", ".join(_POLICY)
+            exempt = ", or exempt = true" if where[0] == "rules" else ""
+            if not any(
+                problem.key.startswith(_name(where)) for problem in self.problems if problem.key
+            ):
+                self._complain(where, f"at least one of {one_of} is needed{exempt}")
+            return None
+        return TTLPolicy(*(values.get(key) for key in _POLICY))
+
+    def _values(self, where: KeyPath, readers: Mapping[str, Reader]) -> dict[str, Any]:
+        table: Any = self._document.get(str(where[0]), {})
+        for step in where[1:]:
+            table = table[step]
+        if not isinstance(table, dict):
+            self._complain(where, f"must be a table: write [{where[0]}] above its keys")
+            return {}
+        values = {}
+        for key, value in table.items():
+            path = (*where, key)
+            if key not in readers:
+                self._complain(path, f"no such key{_did_you_mean(key, readers)}")
+                continue
+            try:
+                values[key] = readers[key](value)
+            except (ValueError, TypeError) as error:
+                self._complain(path, str(error))
+        return values
+
+    def _complain(self, path: KeyPath, message: str) -> None:
+        self.problems.append(Problem(line_of(path, self._lines), _name(path), message))
+
+
+def _name(path: KeyPath) -> str:
+    name = ""
+    for step in path:
+        name += f"[{step + 1}]" if isinstance(step, int) else f".{step}" if name else step
+    return name
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 30 and not re.search(r"[@=/]", shown) else "this value"
+
+
+def _did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else f": there are {', '.join(known)}"

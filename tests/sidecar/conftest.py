@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.cli.conftest import call, file
+
+__all__ = ["call", "file"]
