@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 NAMESAKE = "langgraph-ephemeral-checkpointer==0.0.2"
+PATIENCE = 1_200.0
+"""Seconds after which a namesake's process is stopped; what it took counts as its time."""
 
 _HERE = Path(__file__).resolve().parent
 _SAME = ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-postgres",
@@ -47,11 +49,20 @@ def sweep(**what: Any) -> dict[str, Any]:
 
 
 def namesake_sweep(**what: Any) -> dict[str, Any]:
-    """Sweep once with the namesake; otherwise as :func:`sweep`."""
-    return _run(namesake_python(), {}, what)
+    """Sweep once with the namesake; otherwise as :func:`sweep`.
+
+    Raises:
+        subprocess.TimeoutExpired: After ``PATIENCE``.
+    """
+    return _run(namesake_python(), {}, what, PATIENCE)
 
 
-def _run(python: str, environment: dict[str, str], what: dict[str, Any]) -> dict[str, Any]:
+def _run(
+    python: str,
+    environment: dict[str, str],
+    what: dict[str, Any],
+    timeout: float | None = None,
+) -> dict[str, Any]:
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [python, str(_HERE / "processes" / "sweep.py"), json.dumps(what)],
@@ -59,6 +70,7 @@ def _run(python: str, environment: dict[str, str], what: dict[str, Any]) -> dict
         stdout=subprocess.PIPE,
         text=True,
         check=True,
+        timeout=timeout,
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

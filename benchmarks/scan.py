@@ -8,7 +8,17 @@ import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from benchmarks.data import checkpoint_id, fill_postgres
-from benchmarks.harness import IDLE_TTL, Goal, Options, Row, clock, describe, main, ratio, take_turns
+from benchmarks.harness import (
+    IDLE_TTL,
+    Goal,
+    Options,
+    Row,
+    clock,
+    describe,
+    main,
+    ratio,
+    take_turns,
+)
 from benchmarks.server import postgres, warm
 from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 
@@ -49,7 +59,13 @@ def measure(options: Options) -> Row:
     return Row(
         "scan, nothing expired",
         f"Postgres, {threads:,} threads x 10 checkpoints",
-        [Goal("GROUP BY thread_id HAVING max(checkpoint_id)", ratio(times["scan"], times["plain"]), 1.3)],
+        [
+            Goal(
+                "GROUP BY thread_id HAVING max(checkpoint_id)",
+                ratio(times["scan"], times["plain"]),
+                1.3,
+            )
+        ],
         describe(times),
     )
 

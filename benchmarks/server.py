@@ -39,6 +39,12 @@ class Server:
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             conn.execute(sql)
 
+    def analyze(self, dsn: str) -> None:
+        """Gather the planner's statistics of a database, whoever owns its tables."""
+        name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+        with psycopg.connect(make_conninfo(self.dsn, dbname=name), autocommit=True) as conn:
+            conn.execute("ANALYZE")
+
     def new(self, fill: Callable[[str], object] | None = None) -> str:
         """Make a database with the tables of an upstream saver, and give its DSN."""
         from langgraph.checkpoint.postgres import PostgresSaver

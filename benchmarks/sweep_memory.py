@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from benchmarks import rivals
 from benchmarks.harness import IDLE_TTL, Goal, Options, Row, describe, main, ratio, take_turns
 
@@ -20,20 +22,32 @@ def measure(options: Options) -> Row:
         assert done["deleted"] == threads // 2, done
         return float(done["seconds"])
 
+    notes = []
+
+    def namesake() -> float:
+        try:
+            return sweep(rivals.namesake_sweep)
+        except subprocess.TimeoutExpired:
+            notes.append("the namesake did not end: it was stopped, so its time is a lower bound")
+            return rivals.PATIENCE
+
     times = take_turns(
         min(options.rounds, 3),
         ours=lambda: sweep(rivals.sweep),
-        namesake=lambda: sweep(rivals.namesake_sweep),
+        namesake=namesake,
     )
     return Row(
         "sweep, InMemorySaver",
         f"InMemorySaver, {threads:,} threads x 10 checkpoints, half expired",
         [
             Goal(
-                "faster than the namesake", ratio(times["namesake"], times["ours"]), 1, at_most=False
+                "faster than the namesake",
+                ratio(times["namesake"], times["ours"]),
+                1,
+                at_most=False,
             )
         ],
-        describe(times),
+        [*describe(times), *notes],
     )
 
 

@@ -8,7 +8,17 @@ import psycopg
 
 from benchmarks import rivals
 from benchmarks.data import checkpoint_id, fill_postgres
-from benchmarks.harness import IDLE_TTL, Goal, Options, Row, clock, describe, main, ratio, take_turns
+from benchmarks.harness import (
+    IDLE_TTL,
+    Goal,
+    Options,
+    Row,
+    clock,
+    describe,
+    main,
+    ratio,
+    take_turns,
+)
 from benchmarks.server import TABLES, postgres
 
 _EXPIRED = "SELECT thread_id FROM checkpoints GROUP BY thread_id HAVING max(checkpoint_id) < %s"
@@ -37,7 +47,9 @@ def measure(options: Options) -> Row:
 
         def sweep(run, **settings) -> float:  # type: ignore[no-untyped-def]
             with server.copy(filled) as dsn:
-                done = run(backend="postgres", where=dsn, idle_ttl_seconds=IDLE_TTL, options=settings)
+                done = run(
+                    backend="postgres", where=dsn, idle_ttl_seconds=IDLE_TTL, options=settings
+                )
             assert done["deleted"] == threads // 2, done
             return float(done["seconds"])
 

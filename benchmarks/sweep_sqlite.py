@@ -10,7 +10,17 @@ from pathlib import Path
 
 from benchmarks import rivals
 from benchmarks.data import fill_sqlite
-from benchmarks.harness import IDLE_TTL, Goal, Options, Row, clock, describe, main, ratio, take_turns
+from benchmarks.harness import (
+    IDLE_TTL,
+    Goal,
+    Options,
+    Row,
+    clock,
+    describe,
+    main,
+    ratio,
+    take_turns,
+)
 
 
 def measure(options: Options) -> Row:
@@ -73,7 +83,10 @@ def measure(options: Options) -> Row:
         [
             Goal("plain DELETEs", ratio(times["ours"], times["plain_deletes"]), 1.4),
             Goal(
-                "faster than the namesake", ratio(times["namesake"], times["ours"]), 1, at_most=False
+                "faster than the namesake",
+                ratio(times["namesake"], times["ours"]),
+                1,
+                at_most=False,
             ),
         ],
         [*describe(times), *refused[:1]],

@@ -2,7 +2,7 @@
 
     python sweep.py '{"backend": "postgres", "where": DSN, "idle_ttl_seconds": 86400}'
 
-Prints JSON: the seconds of ``sweep()`` alone, the ids deleted, how many checkpoints were
+Prints JSON: when ``sweep()`` began and the seconds it took, how many threads were deleted, how many checkpoints were
 pruned, and by how many bytes the process grew at its peak (Linux; else 0). The backend
 ``memory`` fills its saver first: ``threads``, ``checkpoints``, ``expired_share``.
 """
@@ -65,14 +65,16 @@ def main() -> None:
         if hasattr(saver, "setup"):
             saver.setup()
         before = memory("VmRSS")
-        Path("/proc/self/clear_refs").exists() and Path("/proc/self/clear_refs").write_text("5")
-        started = time.perf_counter()
+        if Path("/proc/self/clear_refs").exists():
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+        began, started = time.time(), time.perf_counter()
         result = sweeper.sweep()
         seconds = time.perf_counter() - started
         peak = memory("VmHWM")
     if errors := getattr(result, "errors", None):
         raise SystemExit(f"the sweep had errors: {dict(list(errors.items())[:3])}")
     answer = {
+        "began": began,
         "seconds": seconds,
         "deleted": len(result.deleted_thread_ids),
         "pruned": getattr(result, "pruned_checkpoint_count", 0),
