@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from langgraph.checkpoint.base import empty_checkpoint
@@ -47,7 +47,7 @@ def puts(saver: Any, until: threading.Event, thread_id: str) -> Puts:
 
 
 def _p99(times: list[float]) -> float:
-    return quantiles(times, n=100)[98]
+    return quantiles(times, n=100, method="inclusive")[98]
 
 
 def measure(options: Options) -> Row:
@@ -87,7 +87,7 @@ def measure(options: Options) -> Row:
     return Row(
         "graph latency during a sweep",
         f"a put every {_EVERY * 1e3:.0f} ms, Postgres, {threads:,} threads x 10, half expired",
-        [Goal("the p99 of quiet puts (best round)", min(ratios), 2)],
+        [Goal("the p99 of quiet puts (median of rounds)", median(ratios), 2)],
         [
             f"{name}: p50 {quantiles(times, n=2)[0] * 1e3:.2f} ms, p99 {_p99(times) * 1e3:.2f} ms, "
             f"slowest {max(times) * 1e3:.2f} ms of {len(times)}"

@@ -2,9 +2,10 @@
 
     python sweep.py '{"backend": "postgres", "where": DSN, "idle_ttl_seconds": 86400}'
 
-Prints JSON: when ``sweep()`` began and the seconds it took, how many threads were deleted, how many checkpoints were
-pruned, and by how many bytes the process grew at its peak (Linux; else 0). The backend
-``memory`` fills its saver first: ``threads``, ``checkpoints``, ``expired_share``.
+Prints JSON: when ``sweep()`` began and the seconds it took, how many threads were deleted and
+checkpoints pruned, and by how many bytes the process grew at its peak (null where that cannot
+be read: elsewhere than on Linux). The backend ``memory`` fills its saver first: ``threads``,
+``checkpoints``, ``expired_share``.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def main() -> None:
         "seconds": seconds,
         "deleted": len(result.deleted_thread_ids),
         "pruned": getattr(result, "pruned_checkpoint_count", 0),
-        "grown": max(0, peak - before),
+        "grown": max(0, peak - before) if peak else None,
     }
     print(json.dumps(answer))
 
