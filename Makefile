@@ -1,5 +1,6 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes the virtual
-# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest (-n 2: in two processes).
+# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest (by default
+# -n 2: in two processes) or to the benchmarks.
 
 CONSTRAINTS ?=
 ARGS ?= -n 2
@@ -11,12 +12,13 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 INSTALLED = $(VENV)/installed
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint bench clean
 
 help:
 	@echo "make demo    a small LangGraph application, its threads, and a sweep of them"
 	@echo "make test    the whole suite, on a Postgres that it starts itself"
 	@echo "make lint    ruff and mypy"
+	@echo "make bench   the table of benchmarks, also in benchmarks/RESULTS.md; ARGS='--scale 0.05' for a try"
 	@echo "make clean   remove $(VENV)"
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
@@ -37,6 +39,9 @@ lint: $(INSTALLED)
 	"$(VENV)/bin/ruff" check .
 	"$(VENV)/bin/ruff" format --check .
 	"$(VENV)/bin/mypy"
+
+bench: $(INSTALLED)
+	"$(VENV)/bin/python" -m benchmarks $(ARGS)
 
 clean:
 	rm -rf "$(VENV)"

@@ -10,6 +10,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 
@@ -133,3 +134,27 @@ def fill_sqlite(
         )
     conn.execute("ANALYZE")
     conn.close()
+
+
+def filled_memory(
+    threads: int, checkpoints: int, expired_share: float, now: float | None = None
+) -> Any:
+    """Make an ``InMemorySaver`` with threads.
+
+    Only the newest checkpoint of a thread has a document of its own, to save memory.
+    """
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    now = time.time() if now is None else now
+    saver = InMemorySaver()
+    shared = saver.serde.dumps_typed(_document(checkpoint_id(now, 0), 0, inline=False))
+    metadata = saver.serde.dumps_typed({"source": "loop", "step": 1, "parents": {}})
+    blob, write = ("msgpack", _MESSAGES), ("msgpack", _MESSAGES[:200])
+    for thread, id_, parent, step in _rows(threads, checkpoints, expired_share, now):
+        document = shared
+        if step == checkpoints - 1:
+            document = saver.serde.dumps_typed(_document(id_, step, inline=False))
+        saver.storage[thread][""][id_] = (document, metadata, parent)
+        saver.blobs[(thread, "", "messages", _version(step))] = blob
+        saver.writes[(thread, "", id_)][("task", 0)] = ("task", "messages", write, "")
+    return saver

@@ -41,6 +41,46 @@ def save(saver: Any, thread_id: str, count: int) -> float:
     return (time.perf_counter() - started) / count
 
 
+def compare(
+    backend: str, where: str, *, rounds: int, saves: int, trash: int = 0, control: bool = False
+) -> dict[bool, list[float]]:
+    """Time saves without (False) and with (True) the triggers, in seconds for each save.
+
+    Args:
+        backend: ``"postgres"`` or ``"sqlite"``.
+        where: A DSN, or a directory, for the tables.
+        rounds: Turns of both.
+        saves: Saves in a turn.
+        trash: Threads in the trash meanwhile.
+        control: Leave the triggers out on both sides.
+    """
+    with ExitStack() as stack:
+        bare, hooked = (
+            stack.enter_context(_saver(backend, where, f"undo_{name}"))
+            for name in ("bare", "hooked")
+        )
+        sweeper = TTLSweeper(
+            hooked,
+            TTLPolicy(idle_ttl_seconds=60),
+            grace_seconds=10**6,
+            clock=lambda: time.time() + 3600,
+        )
+        sweeper.setup()
+        for number in range(trash):
+            save(hooked, f"trash-{number}", 1)
+        sweeper.sweep()
+        if control:
+            sweeper.teardown(force=True)
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for round_ in range(rounds + 1):
+            pair = [(False, bare), (True, hooked)]
+            for triggers, saver in pair if round_ % 2 else reversed(pair):
+                took = save(saver, f"round-{round_}", saves)
+                if round_:  # the first warms up
+                    times[triggers].append(took)
+    return times
+
+
 def main() -> int:
     """Print the median time of a save with and without, and how they compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -51,39 +91,23 @@ def main() -> int:
     parser.add_argument("--trash", type=int, default=0, help="threads in the trash meanwhile")
     parser.add_argument("--control", action="store_true", help="compare two sets without triggers")
     options = parser.parse_args()
-    with ExitStack() as stack:
-        bare, hooked = (
-            stack.enter_context(_saver(options.backend, options.dsn, f"undo_{name}"))
-            for name in ("bare", "hooked")
-        )
-        sweeper = TTLSweeper(
-            hooked,
-            TTLPolicy(idle_ttl_seconds=60),
-            grace_seconds=10**6,
-            clock=lambda: time.time() + 3600,
-        )
-        sweeper.setup()
-        for number in range(options.trash):
-            save(hooked, f"trash-{number}", 1)
-        sweeper.sweep()
-        if options.control:
-            sweeper.teardown(force=True)
-        times: dict[bool, list[float]] = {True: [], False: []}
-        for round_ in range(options.rounds + 1):
-            pair = [(False, bare), (True, hooked)]
-            for triggers, saver in pair if round_ % 2 else reversed(pair):
-                took = save(saver, f"round-{round_}", options.saves)
-                if round_:  # the first warms up
-                    times[triggers].append(took)
-        ratio = statistics.median(
-            with_ / without for with_, without in zip(times[True], times[False], strict=True)
-        )
-        with_, without = (statistics.median(times[key]) for key in (True, False))
-        print(
-            f"{options.backend}, {options.trash} threads in the trash: {without * 1e6:.0f} us a "
-            f"save without, {with_ * 1e6:.0f} us with: {ratio:.3f} times; the fastest rounds "
-            f"{min(times[False]) * 1e6:.0f} and {min(times[True]) * 1e6:.0f} us"
-        )
+    times = compare(
+        options.backend,
+        options.dsn,
+        rounds=options.rounds,
+        saves=options.saves,
+        trash=options.trash,
+        control=options.control,
+    )
+    ratio = statistics.median(
+        with_ / without for with_, without in zip(times[True], times[False], strict=True)
+    )
+    with_, without = (statistics.median(times[key]) for key in (True, False))
+    print(
+        f"{options.backend}, {options.trash} threads in the trash: {without * 1e6:.0f} us a "
+        f"save without, {with_ * 1e6:.0f} us with: {ratio:.3f} times; the fastest rounds "
+        f"{min(times[False]) * 1e6:.0f} and {min(times[True]) * 1e6:.0f} us"
+    )
     return 0
 
 

@@ -64,8 +64,7 @@ class MemoryOrphans:
         for key, writes in list(self._saver.writes.items()):
             thread_id, namespace, checkpoint_id = key
             stored = storage.get(thread_id, {}).get(namespace, {})
-            time = time_of_id(checkpoint_id)
-            if not writes or checkpoint_id in stored or time is None or time >= before:
+            if not writes or checkpoint_id in stored or not _is_before(checkpoint_id, before):
                 continue
             parents = {row[2] for row in list(stored.values())}
             sends = any(write[1] == PENDING_SENDS for write in list(writes.values()))
@@ -77,24 +76,28 @@ class MemoryOrphans:
         by_namespace: dict[Key, list[Key]] = defaultdict(list)
         for key in list(self._saver.blobs):
             by_namespace[key[:2]].append(key)
+        quiet = {thread for thread, _ in by_namespace if self._has_only_old(thread, before)}
+        # In one pass for all of them, since writes cannot be looked up by thread.
+        quiet -= {
+            key[0]
+            for key in list(self._saver.writes)
+            if key[0] in quiet and not _is_before(key[2], before)
+        }
         return [
             key
             for (thread_id, namespace), keys in by_namespace.items()
-            if self._is_old(thread_id, before)
-            and (used := self._used(thread_id, namespace)) is not None
+            if thread_id in quiet and (used := self._used(thread_id, namespace)) is not None
             for key in keys
             if (key[2], str(key[3])) not in used
         ]
 
-    def _is_old(self, thread_id: Any, before: float) -> bool:
-        ids = [
-            checkpoint_id
+    def _has_only_old(self, thread_id: Any, before: float) -> bool:
+        """Say whether every checkpoint of a thread is old; the newest, which tells, comes first."""
+        return all(
+            _is_before(checkpoint_id, before)
             for rows in list(self._saver.storage.get(thread_id, {}).values())
-            for checkpoint_id in list(rows)
-        ]
-        ids += [key[2] for key in list(self._saver.writes) if key[0] == thread_id]
-        times = [time_of_id(checkpoint_id) for checkpoint_id in ids]
-        return all(time is not None and time < before for time in times)
+            for checkpoint_id in reversed(list(rows))
+        )
 
     def _used(self, thread_id: Any, namespace: str) -> set[tuple[str, str]] | None:
         """Give the channels and versions that are referenced; None where one cannot be read."""
@@ -106,3 +109,8 @@ class MemoryOrphans:
             versions = checkpoint.get("channel_versions", {})
             used.update((channel, str(version)) for channel, version in versions.items())
         return used
+
+
+def _is_before(checkpoint_id: str, moment: float) -> bool:
+    time = time_of_id(checkpoint_id)
+    return time is not None and time < moment
