@@ -1,9 +1,9 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes the virtual
-# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest (by default
-# -n 2: in two processes) or to the benchmarks.
+# environment it works in. CONSTRAINTS=file pins versions, ARGS=... goes to pytest, which runs
+# in two processes, or to the benchmarks.
 
 CONSTRAINTS ?=
-ARGS ?= -n 2
+ARGS ?=
 VENV ?= .venv$(subst /,-,$(addprefix -,$(CONSTRAINTS)))
 
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
@@ -32,7 +32,7 @@ demo: $(INSTALLED)
 	@"$(VENV)/bin/python" examples/demo.py
 
 test: $(INSTALLED)
-	"$(VENV)/bin/python" -m pytest $(ARGS)
+	"$(VENV)/bin/python" -m pytest -n 2 $(ARGS)
 
 lint: $(INSTALLED)
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r lint-requirements.txt
