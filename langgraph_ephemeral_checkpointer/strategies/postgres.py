@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
+from psycopg.errors import LockNotAvailable
 
 from langgraph_ephemeral_checkpointer.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
@@ -18,7 +19,7 @@ from langgraph_ephemeral_checkpointer.coordination import (
     SweepLock,
     Transact,
 )
-from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
+from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
 from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.orphans import postgres as postgres_orphans
@@ -61,6 +62,10 @@ SqlPlan = Plan[Statement, T]
 # Shorter than deadlock_timeout (1 s by default): a batch gives way before the server would
 # have to choose a victim, which might be the graph.
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"
+
+# What the first delete would take. Asked for first, it tells a table that somebody has locked as
+# a whole, on which every thread would fail after its own wait, from a thread with a locked row.
+_LOCK_TABLES = "LOCK TABLE checkpoints, checkpoint_blobs, checkpoint_writes IN ROW EXCLUSIVE MODE"
 
 # An id that is no lower-case hexadecimal may lie between two others in the order of text,
 # not of time. (One regular expression for all of it costs five times as much on every row.)
@@ -271,7 +276,7 @@ def _delete(
     a row is there after it. Both roll everything back. So the threads may be read before
     they are owned, while the index alone still answers: a row lock ends that for its page.
     """
-    yield Statement(_LOCK_TIMEOUT)
+    yield from _wait_briefly()
     trash = None if discard is None else PostgresBin(discard)
     entered = set(ids) if trash is None else (yield from trash.enter(ids))
     found, heads = yield from _rows_of(ids)
@@ -307,6 +312,18 @@ def _delete(
     if (recheck is not None and removed != counted) or (yield Statement(_STILL_THERE, (doomed,))):
         raise ThreadMovedError
     return outcomes
+
+
+def _wait_briefly() -> SqlPlan[None]:
+    """Wait for no lock for long, and for none on a whole table a second time."""
+    yield Statement(_LOCK_TIMEOUT)
+    try:
+        yield Statement(_LOCK_TABLES, fetch=False)
+    except LockNotAvailable as error:
+        raise StorageUnavailableError(
+            "another session has locked a whole table of checkpoints (a migration, an index that "
+            "is built, VACUUM FULL); the next sweep tries again"
+        ) from error
 
 
 def _read_committed(plan: SqlPlan[T]) -> SqlPlan[T]:
@@ -404,7 +421,8 @@ class _PostgresBase(Strategy):
         self, thread_ids: Sequence[str], keep: int, dry_run: bool
     ) -> SqlPlan[Mapping[str, PruneOutcome]]:
         yield Statement(SNAPSHOT, fetch=False)
-        yield Statement(_LOCK_TIMEOUT)
+        if not dry_run:
+            yield from _wait_briefly()
         plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
         # Where another instance is in a batch, it is trimming: nothing is left to do here.
         return (yield from self._lock.in_batch(plan, dict))

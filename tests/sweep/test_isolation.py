@@ -251,3 +251,19 @@ async def test_the_oldest_that_fail_each_time_do_not_starve_the_sixth(backend):
     for result, deferred in ((first, 2), (second, 0)):
         assert result.kept == {f"bad{n}": KeepReason.FAILED for n in range(5)}
         assert result.deferred_count == deferred
+
+
+@postgres
+@pytest.mark.parametrize("table", PG_TABLES)
+async def test_a_table_locked_as_a_whole_is_waited_for_once_and_stops_the_sweep(backend, table):
+    """Not once for each thread, which is hours where ten thousand have expired."""
+    await _plant_five(backend)
+    with psycopg.connect(backend.storage.dsn) as conn:
+        conn.execute(f"LOCK TABLE {table} IN SHARE MODE")  # as CREATE INDEX takes it
+        waited = -time.monotonic()
+        result = await backend.sweep(POLICY, clock=lambda: NOW, batch_size=2)
+        waited += time.monotonic()
+    assert waited < 2
+    assert "locked a whole table" in result.errors[""]
+    assert result.deleted_thread_ids == []
+    assert len((await backend.sweep(POLICY, clock=lambda: NOW)).deleted_thread_ids) == 5
