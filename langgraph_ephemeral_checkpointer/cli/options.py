@@ -15,6 +15,7 @@ from clypi import arg
 
 from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
+from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 
