@@ -2,8 +2,9 @@
 
 It is a session-level advisory lock, taken before the scan and held on one connection
 until the sweep ends; the server releases it when that connection is gone, so a crashed
-instance blocks nobody. Its key is ``0x4C474543 << 32 | oid``, with the oid of the table
-``checkpoints`` that the search path finds: two schemas have two keys.
+instance blocks nobody. Its key is ``0x4C474543 << 32 | oid``, with the oid of the table of
+checkpoints (for LangGraph's saver the ``checkpoints`` that the search path finds): two schemas
+have two keys.
 
     SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1279739203;
 
@@ -26,8 +27,8 @@ T = TypeVar("T")
 
 _SPACE = 0x4C474543
 
-_KEY = f"""
-    SELECT pg_backend_pid(), {_SPACE}::bigint << 32 | 'checkpoints'::regclass::oid::bigint
+_KEY = """
+    SELECT pg_backend_pid(), {space}::bigint << 32 | '{table}'::regclass::oid::bigint
 """
 
 # A session may take its own lock again, so two sweepers on one connection would both get it.
@@ -89,17 +90,19 @@ class SweepLock:
     Args:
         pooled: Whether the saver works on a pool. The lock then has a connection of its
             own: a pool of one would otherwise have none left for the graph.
+        table: The table of checkpoints, as a statement names it.
     """
 
-    def __init__(self, *, pooled: bool) -> None:
+    def __init__(self, *, pooled: bool, table: str = "checkpoints") -> None:
         self._pooled = pooled
+        self._look = _KEY.format(space=_SPACE, table=table.replace("'", "''"))
         self._key: int | None = None
         self._holder: Any = None
         self._per_batch = False
 
     def acquire(self) -> Plan[Step, bool]:
         """Take the lock; False if another instance has it."""
-        (server_pid, self._key), info = yield Look(_KEY)
+        (server_pid, self._key), info = yield Look(self._look)
         params = {"key": self._key}
         # A pooler invents the process id that it tells its clients.
         self._per_batch = info.backend_pid != server_pid
@@ -132,12 +135,18 @@ class SweepLock:
             plan: What the batch does.
             refused: Gives the batch's answer where another instance is in a batch.
         """
-        if self._per_batch and self._key is not None:
-            answer = yield Statement(_TRY_IN_TRANSACTION, {"key": self._key})
+        if (attempt := self.attempt()) is not None:
+            answer = yield attempt
             if not answer[0][0]:
                 plan.close()
                 return refused()
         return (yield from plan)
+
+    def attempt(self) -> Statement | None:
+        """The statement by which a batch takes the lock, where each has to take it itself."""
+        if self._per_batch and self._key is not None:
+            return Statement(_TRY_IN_TRANSACTION, {"key": self._key})
+        return None
 
 
 def _first_value(sql: str, params: dict[str, Any]) -> Plan[Statement, Any]:

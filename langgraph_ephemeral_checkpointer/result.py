@@ -59,6 +59,9 @@ class SweepResult:
             ``errors[""]`` has the numbers.
         oldest_overdue_seconds: For how long the longest overdue thread that is still there
             after this sweep has been so; 0 if none is.
+        by_tenant: Where one sweep went over several tenants, what it did for each. Thread ids
+            are ambiguous then: the lists and counts above are those of all tenants together,
+            and what is kept by thread id above is that of the first tenant that has the id.
     """
 
     deleted_thread_ids: list[str] = field(default_factory=list)
@@ -75,3 +78,4 @@ class SweepResult:
     orphan_count: int = 0
     refused: bool = False
     oldest_overdue_seconds: float = 0.0
+    by_tenant: dict[str, SweepResult] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,6 +41,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Recheck,
     Strategy,
 )
+from langgraph_ephemeral_checkpointer.sweep_frame import framed
 from langgraph_ephemeral_checkpointer.sweep_parts import (
     Candidate,
     StoppedEarly,
@@ -71,6 +71,9 @@ class Sweep:
         dry_run: Write nothing, take no lock, call no ``on_before_delete``.
         orphans: How far the search for orphans has come, over all sweeps; None: no search.
         no_trash: Erase on the spot, and what the trash has of the same threads.
+
+    Attributes:
+        result: Filled in as the sweep goes on.
     """
 
     def __init__(
@@ -95,13 +98,12 @@ class Sweep:
             erase=no_trash,
         )
         self._orphans = orphans
-        self._batch_size = settings.batch_size
-        if self._trash.wanted and strategy.discard_limit is not None:
-            self._batch_size = min(self._batch_size, strategy.discard_limit)
-        self._result = SweepResult(dry_run=dry_run)
+        limits = [strategy.batch_limit, strategy.discard_limit if self._trash.wanted else None]
+        self._batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
+        self.result = SweepResult(dry_run=dry_run)
         self._audit = SweepAudit(settings.audit_log, strategy, now)
         self._trim = SweepTrim(
-            strategy, self._result, self._audit, batch_size=self._batch_size, dry_run=dry_run
+            strategy, self.result, self._audit, batch_size=self._batch_size, dry_run=dry_run
         )
         self._seen = 0
         self._gone = 0
@@ -111,52 +113,24 @@ class Sweep:
         self._longest_overdue = now
 
     def run(self) -> Steps[SweepResult]:
-        """Sweep once, and report also where the sweep fails halfway."""
-        started = time.perf_counter()
-        failure: Exception | None = None
-        try:
-            yield from self._under_lock()
-        except Exception as error:  # noqa: BLE001 - raised again below, after the report
-            failure = error
-            self._result.errors[""] = describe(error)
-        result = self._result
+        """Sweep once, under the lock, and report."""
+        return framed(self._strategy, self._settings, self.result, self.work(), self.count)
+
+    def count(self) -> None:
+        """Complete the result once :meth:`work` is over."""
+        result = self.result
         result.active_thread_count = self._seen - self._gone - len(result.deleted_thread_ids)
         result.deferred_count = (
             self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
         )
         result.oldest_overdue_seconds = self._now - self._longest_overdue
-        result.sweep_duration_seconds = time.perf_counter() - started
-        if self._settings.on_sweep_complete is not None:
-            try:
-                yield Ask(self._settings.on_sweep_complete, (result,), owed=True)
-            except ColourError:
-                raise
-            except Exception:
-                logger.exception("on_sweep_complete failed; the sweep itself is done")
-        if failure is not None:
-            raise failure
-        return result
 
-    def _under_lock(self) -> Steps[None]:
-        locked = False
-        coordinate = self._settings.enable_coordination and self._strategy.can_coordinate
-        if coordinate and not self._dry_run:
-            locked = yield Work(self._strategy.lock)
-            if not locked:
-                self._result.lock_held_elsewhere = True
-                return
-        try:
-            yield from self._find_and_delete()
-        except StoppedEarly:
-            pass  # reported in the result
-        finally:
-            if locked:
-                try:
-                    yield Work(self._strategy.unlock)
-                except Exception:
-                    logger.exception("the sweep lock could not be released; its session is over")
+    def work(self) -> Steps[None]:
+        """Find, verify, delete and prune, without a lock and without a report.
 
-    def _find_and_delete(self) -> Steps[None]:
+        Raises:
+            StoppedEarly: The storage went away; the result says so.
+        """
         yield from self._trash.open(dry_run=self._dry_run)
         percent = self._settings.max_delete_percent
         if percent is not None and (yield from self._is_too_much(percent)):
@@ -167,7 +141,7 @@ class Sweep:
         else:
             yield from self._oldest_first(limit)
         if not self._dry_run:
-            self._result.emptied_trash_count = yield from self._trash.empty()
+            self.result.emptied_trash_count = yield from self._trash.empty()
         yield from self._tidy()
 
     def _tidy(self) -> Steps[None]:
@@ -176,11 +150,11 @@ class Sweep:
         if orphans is None or age is None or not self._strategy.can_find_orphans:
             return
         try:
-            self._result.orphan_count = yield from orphans.advance(
+            self.result.orphan_count = yield from orphans.advance(
                 self._strategy, self._now - age, self._now, dry_run=self._dry_run
             )
         except StorageUnavailableError as error:
-            self._result.errors[""] = describe(error)
+            self.result.errors[""] = describe(error)
 
     def _is_too_much(self, percent: float) -> Steps[bool]:
         """Walk the storage once to count, and refuse the sweep if its share is too large.
@@ -198,14 +172,14 @@ class Sweep:
         yield from self._walk(handle)
         why = refusal(self._matched, self._seen, percent)
         if why is not None:
-            self._result.refused = True
-            self._result.errors[""] = why
+            self.result.refused = True
+            self.result.errors[""] = why
             self._note_overdue(oldest)
             return True
         # The walk that deletes finds everything again, and what changed meanwhile.
         self._matched = self._seen = 0
-        self._result.kept.clear()
-        self._result.errors.clear()
+        self.result.kept.clear()
+        self.result.errors.clear()
         return False
 
     def _as_found(self) -> Steps[None]:
@@ -233,7 +207,7 @@ class Sweep:
         while True:
             found = yield from self._oldest(room, prune)
             rest = iter(found)
-            while (missing := limit - len(self._result.deleted_thread_ids)) > 0:
+            while (missing := limit - len(self.result.deleted_thread_ids)) > 0:
                 batch = list(islice(rest, min(missing, self._batch_size)))
                 if not batch:
                     break
@@ -247,8 +221,8 @@ class Sweep:
         """Find the ``room`` candidates that have been overdue longest and were not tried yet."""
         found: list[Candidate] = []
         # A thread may have changed since an earlier walk, and match by another rule now.
-        settled = {*self._result.kept, *self._result.deleted_thread_ids}
-        self._matched = len(self._result.deleted_thread_ids) + self._failed_or_kept
+        settled = {*self.result.kept, *self.result.deleted_thread_ids}
+        self._matched = len(self.result.deleted_thread_ids) + self._failed_or_kept
 
         def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
             candidates, prunable = yield from self._judge(threads)
@@ -308,7 +282,7 @@ class Sweep:
                 )
                 continue
             if verdict.kept is not None:
-                self._result.kept.setdefault(facts.thread_id, verdict.kept)
+                self.result.kept.setdefault(facts.thread_id, verdict.kept)
             keep = trim_to(facts, policy, self._now)
             if keep is not None:
                 prunable[keep].append(facts)
@@ -325,8 +299,8 @@ class Sweep:
             if known is not None and self._settings.policy_resolver is not None:
                 known[thread_id] = policy
         if isinstance(policy, Invalid):
-            self._result.kept[thread_id] = KeepReason.INVALID_POLICY
-            self._result.errors[thread_id] = policy.error
+            self.result.kept[thread_id] = KeepReason.INVALID_POLICY
+            self.result.errors[thread_id] = policy.error
             return None
         return policy
 
@@ -355,7 +329,7 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             yield from self._audit.lost()
-            self._result.errors[""] = describe(error)
+            self.result.errors[""] = describe(error)
             for candidate in approved.values():
                 self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
             raise StoppedEarly from error
@@ -382,8 +356,8 @@ class Sweep:
                     logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
 
     def _note_deleted(self, candidate: Candidate) -> None:
-        self._result.deleted_thread_ids.append(candidate.thread_id)
-        self._result.reasons[candidate.thread_id] = candidate.reason
+        self.result.deleted_thread_ids.append(candidate.thread_id)
+        self.result.reasons[candidate.thread_id] = candidate.reason
 
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
@@ -392,9 +366,9 @@ class Sweep:
         assert outcome.kept is not None  # noqa: S101 - for the type checker
         thread_id = candidate.thread_id
         self._failed_or_kept += 1
-        self._result.kept[thread_id] = outcome.kept
+        self.result.kept[thread_id] = outcome.kept
         if outcome.error is not None:
-            self._result.errors[thread_id] = outcome.error
+            self.result.errors[thread_id] = outcome.error
         if outcome.kept is KeepReason.GONE:
             self._gone += 1
         elif outcome.kept is not KeepReason.WOKE_UP:

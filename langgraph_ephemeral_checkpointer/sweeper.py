@@ -27,6 +27,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 from langgraph_ephemeral_checkpointer.sweep_parts import SweepSettings
 from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
+from langgraph_ephemeral_checkpointer.tenant_sweep import TenantRound, TenantSweep
 from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
 from langgraph_ephemeral_checkpointer.turns import Turns
 from langgraph_ephemeral_checkpointer.types import (
@@ -61,7 +62,9 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         on_sweep_complete: Receives the result at the end of every sweep.
         on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
         batch_size: Threads per delete transaction.
-        max_deletes_per_sweep: Stop after this many deletes, longest overdue first.
+        max_deletes_per_sweep: Stop after this many deletes, longest overdue first. Where a sweep
+            goes over several tenants it is one limit for all, and the next sweep begins with
+            the tenants behind the one at which it was reached.
         grace_seconds: Keep what is deleted in a trash for so long. A run that was under way
             when its thread was deleted brings the thread back as soon as it saves, and
             :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
@@ -69,7 +72,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             runs whose thread was deleted, once they are older; None leaves them.
         max_delete_percent: Refuse a sweep whose rules match more than this share of all
             threads: nothing is deleted or pruned, and the result says so (``refused``). It
-            costs a second scan, and with a resolver the memory of its answers.
+            costs a second scan, and with a resolver the memory of its answers. Several
+            tenants are judged each by itself.
         audit_log: Gets a line before and a line after each thread is deleted or trimmed; if
             it cannot be written, the sweep stops and nothing more is deleted.
         strategy: How the storage is worked on, instead of the one for the saver's type.
@@ -145,6 +149,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         self._grace_seconds = grace_seconds
         self._orphan_age_seconds = orphan_age_seconds
         self._orphan_round = OrphanRound()
+        self._tenant_round = TenantRound()
         self._clock = clock
         self._callbacks = callbacks
         self._settings = SweepSettings(
@@ -259,14 +264,23 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 "sweep it in the loop it was made in"
             )
 
-    def _plan(self, dry_run: bool, no_trash: bool) -> Sweep:
-        return Sweep(
-            self._strategy,
-            self._settings,
-            now=self._read_clock(),
-            dry_run=dry_run,
-            no_trash=no_trash,
-            orphans=self._orphan_round,
+    def _plan(self, dry_run: bool, no_trash: bool) -> Sweep | TenantSweep:
+        now = self._read_clock()
+
+        def sweep(settings: SweepSettings) -> Sweep:
+            return Sweep(
+                self._strategy,
+                settings,
+                now=now,
+                dry_run=dry_run,
+                no_trash=no_trash,
+                orphans=self._orphan_round,
+            )
+
+        if not self._strategy.spans_tenants:
+            return sweep(self._settings)
+        return TenantSweep(
+            self._strategy, self._settings, sweep, dry_run=dry_run, turns=self._tenant_round
         )
 
     def _read_clock(self) -> float:

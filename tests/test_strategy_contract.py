@@ -18,18 +18,27 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from langgraph_ephemeral_checkpointer.strategies import (
     AsyncPostgresStrategy,
     AsyncSqliteStrategy,
+    AsyncTenantPostgresStrategy,
     GenericStrategy,
     MemoryStrategy,
     PostgresStrategy,
     SqliteStrategy,
+    TenantPostgresStrategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
+from langgraph_ephemeral_checkpointer.tenancy import (
+    AsyncTenantPostgresSaver,
+    TenantPostgresSaver,
+)
 from langgraph_ephemeral_checkpointer.testing import (
     CONTRACT,
     StrategyContract,
     acheck_strategy,
     check_strategy,
+    save_thread,
 )
+
+_TENANTS = {"schema": "contract_of_tenants"}
 
 _POOL = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
 
@@ -95,6 +104,43 @@ class TestAsyncPostgresStrategyOnAPool(_Postgres):
             yield AsyncPostgresSaver(pool)
 
 
+class _Tenants(_Postgres):
+    """Threads of another tenant are beside every test, under ids that the rules use."""
+
+    def options(self):
+        with TenantPostgresSaver.from_conn_string(self.dsn, **_TENANTS, tenant="other") as other:
+            other.setup()
+            names = ", ".join(other.names.quoted().values())
+            other.conn.execute(f"TRUNCATE {names}")
+            for thread_id in ("idle", "doomed", "stays", "a", "again", "waits"):
+                save_thread(other, thread_id, [1_700_000_000.0])
+        return _TENANTS
+
+
+class TestTenantPostgresStrategy(_Tenants):
+    def make_saver(self):
+        return TenantPostgresSaver.from_conn_string(self.dsn, **self.options())
+
+
+class TestTenantPostgresStrategyOnAPool(_Tenants):
+    @contextmanager
+    def make_saver(self):
+        with ConnectionPool(self.dsn, min_size=1, max_size=2) as pool:
+            yield TenantPostgresSaver(pool, **self.options())
+
+
+class TestAsyncTenantPostgresStrategy(_Tenants):
+    def make_saver(self):
+        return AsyncTenantPostgresSaver.from_conn_string(self.dsn, **self.options())
+
+
+class TestAsyncTenantPostgresStrategyOnAPool(_Tenants):
+    @asynccontextmanager
+    async def make_saver(self):
+        async with AsyncConnectionPool(self.dsn, min_size=1, max_size=2) as pool:
+            yield AsyncTenantPostgresSaver(pool, **self.options())
+
+
 @pytest.mark.parametrize("make_saver", [InMemorySaver, sqlite_saver, async_sqlite_saver])
 def test_the_generic_strategy_keeps_the_contract_on_savers_of_both_colours(make_saver):
     report = check_strategy(make_saver, GenericStrategy)
@@ -118,3 +164,7 @@ async def test_the_strategies_under_test_are_the_detected_ones(postgres_database
         assert isinstance(detect_strategy(saver), PostgresStrategy)
     async with AsyncPostgresSaver.from_conn_string(postgres_database) as saver:
         assert isinstance(detect_strategy(saver), AsyncPostgresStrategy)
+    with TenantPostgresSaver.from_conn_string(postgres_database) as saver:
+        assert isinstance(detect_strategy(saver), TenantPostgresStrategy)
+    async with AsyncTenantPostgresSaver.from_conn_string(postgres_database) as saver:
+        assert isinstance(detect_strategy(saver), AsyncTenantPostgresStrategy)

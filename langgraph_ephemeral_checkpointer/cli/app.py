@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 from clypi import Command, arg
 
@@ -21,10 +25,18 @@ from langgraph_ephemeral_checkpointer.cli.running import Run
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import Settings, settings_of
 from langgraph_ephemeral_checkpointer.cli.sweeping import Sweep
+from langgraph_ephemeral_checkpointer.cli.tenants import (
+    Ddl,
+    ForgetTenant,
+    MigrateFromPostgres,
+    Tenants,
+    Vacuum,
+    every_tenant,
+)
 from langgraph_ephemeral_checkpointer.cli.undo import Orphans, Restore, Setup, Trash
 from langgraph_ephemeral_checkpointer.cli.upkeep import Check, Compact
 from langgraph_ephemeral_checkpointer.forecasting import DEFAULT_TTLS, forecast
-from langgraph_ephemeral_checkpointer.status import thread_statuses
+from langgraph_ephemeral_checkpointer.status import ThreadStatus, thread_statuses
 
 __all__ = ["Program", "Status", "Sweep"]
 
@@ -34,6 +46,10 @@ class Status(Executable):
 
     backend: str | None = options.BACKEND_OR_FILE
     dsn: Dsn | None = options.DSN
+    table: str | None = options.TABLE
+    schema: str | None = options.SCHEMA
+    tenant: str | None = options.TENANT
+    all_tenants: bool = options.ALL_TENANTS
     config: str | None = options.CONFIG
     resolver: str | None = options.RESOLVER
     idle_ttl: float | None = options.IDLE_TTL
@@ -67,17 +83,26 @@ class Status(Executable):
         counts = Counts()
         with settings.open(os.environ, console) as saver:
             policy, resolver = settings.policy_for(saver)
-            statuses = thread_statuses(
-                saver, policy, policy_resolver=resolver, expired_only=self.expired
+            statuses = partial(
+                thread_statuses,
+                saver,
+                policy,
+                policy_resolver=resolver,
+                expired_only=self.expired,
             )
+            tenants = every_tenant(saver) if self.all_tenants else [None]
             if not self.json:
-                console.line(status_header())
-            for status in statuses:
+                console.line(status_header(self.all_tenants))
+            for tenant, status in _each(saver, tenants, statuses):
                 if counts.threads == self.limit:
                     console.message(f"stopped at --limit {self.limit}; there are more threads")
                     break
                 counts.add(status)
-                console.line(status_json(status) if self.json else status_row(status, console))
+                console.line(
+                    status_json(status, tenant)
+                    if self.json
+                    else status_row(status, console, tenant)
+                )
                 if console.output_closed:
                     return DONE
         if not self.json:
@@ -88,6 +113,8 @@ class Status(Executable):
     def _forecast(self, settings: Settings, console: Console) -> int:
         if self.expired or self.limit is not None:
             raise UsageError("--expired and --limit have no meaning with --forecast")
+        if self.all_tenants:
+            raise UsageError("--forecast is of one tenant: give --tenant NAME")
         with settings.open(os.environ, console) as saver:
             _, resolver = settings.policy_for(saver)
             with console.progress(lambda: "looking at every thread"):
@@ -100,10 +127,35 @@ class Status(Executable):
         return DONE
 
 
+def _each(
+    saver: Any, tenants: Sequence[str | None], statuses: Callable[[], Iterator[ThreadStatus]]
+) -> Iterator[tuple[str | None, ThreadStatus]]:
+    """Read the threads of each tenant, in its scope; None is the one that the saver has."""
+    for tenant in tenants:
+        with nullcontext() if tenant is None else saver.tenant_scope(tenant):
+            for status in statuses():
+                yield tenant, status
+
+
 class Program(Command):
     """Retention for LangGraph checkpointers: show expired threads, and delete them."""
 
-    subcommand: Status | Sweep | Run | Check | Compact | Setup | Trash | Restore | Orphans
+    subcommand: (
+        Status
+        | Sweep
+        | Run
+        | Check
+        | Compact
+        | Setup
+        | Trash
+        | Restore
+        | Orphans
+        | Tenants
+        | ForgetTenant
+        | Vacuum
+        | Ddl
+        | MigrateFromPostgres
+    )
 
     @classmethod
     def prog(cls) -> str:

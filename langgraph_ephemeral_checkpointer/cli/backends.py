@@ -15,10 +15,13 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageError
+from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.errors import SchemaMissingError
 
 Saver: TypeAlias = BaseCheckpointSaver[Any]
 
+_PACKAGE = "langgraph_ephemeral_checkpointer"
 DSN_VARIABLE = "LGEC_DSN"
 CONNECT_TIMEOUT_SECONDS = 10
 """For each host of a Postgres connection string that sets no ``connect_timeout``."""
@@ -41,6 +44,7 @@ def open_saver(
     console: Console,
     *,
     variable: str = DSN_VARIABLE,
+    place: TenantPlace | None = None,
 ) -> Iterator[Saver]:
     """Open a saver for one command.
 
@@ -50,6 +54,7 @@ def open_saver(
         environ: The environment; empty there counts as not set.
         console: Is told what it must not show.
         variable: Where in the environment the DSN is, if it is not on the line.
+        place: The tables and the tenant, for a tenant saver.
 
     Raises:
         UsageError: No DSN, or one of another backend.
@@ -63,7 +68,8 @@ def open_saver(
         yield InMemorySaver()
         return
     dsn = known_dsn(backend, dsn, environ, console, variable)
-    with _OPENERS[backend](dsn, environ) as saver:
+    opened = _OPENERS[backend](dsn, environ) if place is None else open_tenants(dsn, environ, place)
+    with opened as saver:
         yield saver
 
 
@@ -150,23 +156,16 @@ def conninfo_of(dsn: Dsn, environ: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
+def open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
+    """Open LangGraph's own saver.
+
+    Raises:
+        CommandError: The server cannot be used, or has no tables of that saver.
+    """
     saver_class = optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
     import psycopg
-    from psycopg.rows import dict_row
 
-    try:
-        connection: psycopg.Connection[Any] = psycopg.connect(
-            conninfo_of(dsn, environ), autocommit=True, row_factory=dict_row
-        )
-    except (psycopg.Error, UnicodeError, ValueError) as error:
-        if dsn.is_ambiguous():
-            raise CommandError(
-                "cannot connect to Postgres; what the driver says is not shown, because it may "
-                "hold a part of the password: write the characters @ / ? # in it as %40 %2F %3F %23"
-            ) from None
-        raise CommandError(f"cannot connect to Postgres: {error}") from error
-    with closing(connection):
+    with _connected(dsn, environ) as connection:
         try:
             for sql in _probes(writes="checkpoint_writes"):
                 connection.execute(sql.encode()).close()
@@ -182,9 +181,68 @@ def _open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
         yield saver_class(connection)
 
 
+@contextmanager
+def open_tenants(
+    dsn: Dsn, environ: Mapping[str, str], place: TenantPlace, *, create: bool = False
+) -> Iterator[Any]:
+    """Open a tenant saver.
+
+    Args:
+        dsn: How to reach the server.
+        environ: The environment.
+        place: The tables, and the tenant where no scope is open.
+        create: Make tables that are missing.
+
+    Raises:
+        UsageError: A name that cannot be one.
+        CommandError: The server cannot be used, or has no tables of that saver.
+    """
+    saver_class = optional("postgres", f"{_PACKAGE}.tenancy", "TenantPostgresSaver")
+    with _connected(dsn, environ) as connection:
+        try:
+            saver = saver_class(
+                connection,
+                table=place.table,
+                schema=place.schema,
+                tenant=place.tenant,
+                create_schema=create,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        try:
+            saver.setup()
+        except SchemaMissingError as error:
+            raise CommandError(
+                f"the database {connection.info.dbname!r} has not all tables of a tenant saver "
+                f"named {place.table!r} in the schema {place.schema!r}; nothing was created ('ddl' "
+                "writes the statements that do)"
+            ) from error
+        yield saver
+
+
+@contextmanager
+def _connected(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Any]:
+    import psycopg
+    from psycopg.rows import dict_row
+
+    try:
+        connection: psycopg.Connection[Any] = psycopg.connect(
+            conninfo_of(dsn, environ), autocommit=True, row_factory=dict_row
+        )
+    except (psycopg.Error, UnicodeError, ValueError) as error:
+        if dsn.is_ambiguous():
+            raise CommandError(
+                "cannot connect to Postgres; what the driver says is not shown, because it may "
+                "hold a part of the password: write the characters @ / ? # in it as %40 %2F %3F %23"
+            ) from None
+        raise CommandError(f"cannot connect to Postgres: {error}") from error
+    with closing(connection):
+        yield connection
+
+
 _OPENERS: dict[str, Callable[[Dsn, Mapping[str, str]], AbstractContextManager[Saver]]] = {
     "sqlite": _open_sqlite,
-    "postgres": _open_postgres,
+    "postgres": open_postgres,
 }
 
 

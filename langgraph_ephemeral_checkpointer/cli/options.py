@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
+from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 
-BACKENDS = ("memory", "sqlite", "postgres")
+PLAIN_BACKENDS = ("memory", "sqlite", "postgres")
+TENANT_BACKEND = "tenant-postgres"
+BACKENDS = (*PLAIN_BACKENDS, TENANT_BACKEND)
 
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -88,10 +92,17 @@ def durations(raw: Any) -> tuple[float, ...]:
     return tuple(parse_duration(part.strip()) for part in str(raw).split(","))
 
 
-BACKEND: str = arg(
-    parser=one_of(BACKENDS),
-    help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
-    "the command with. Required.",
+def text(raw: Any) -> str:
+    """Read a word that is not empty."""
+    if not raw:
+        raise ValueError("it is empty")
+    return str(raw)
+
+
+PLAIN_BACKEND: str = arg(
+    parser=one_of(PLAIN_BACKENDS),
+    help=f"The kind of storage, one of: {', '.join(PLAIN_BACKENDS)}. memory is an empty saver, to "
+    "try the command with. Required.",
 )
 BACKEND_OR_FILE: str | None = arg(
     None,
@@ -105,6 +116,35 @@ DSN: Dsn | None = arg(
     help="The SQLite file, or the connection string of the Postgres server. Taken from the "
     "environment variable LGEC_DSN where it is not given, which keeps passwords out of the "
     "list of processes.",
+)
+SERVER_DSN: Dsn | None = arg(
+    None,
+    parser=dsn,
+    help="The connection string of the Postgres server. Taken from the environment variable "
+    "LGEC_DSN where it is not given, which keeps passwords out of the list of processes.",
+)
+TABLE: str | None = arg(
+    None,
+    parser=text,
+    group="tenant-postgres option",
+    help="The table of the tenant saver (default: agent_threads).",
+)
+SCHEMA: str | None = arg(
+    None,
+    parser=text,
+    group="tenant-postgres option",
+    help="The schema of its tables (default: public).",
+)
+TENANT: str | None = arg(
+    None,
+    parser=text,
+    group="tenant-postgres option",
+    help="The tenant whose threads are meant; this or --all-tenants is required.",
+)
+ALL_TENANTS: bool = arg(
+    False,
+    group="tenant-postgres option",
+    help="Every tenant in turn, for a role that sees them all (see 'ddl --maintenance-role').",
 )
 IDLE_TTL: float | None = arg(
     None,
@@ -181,6 +221,50 @@ LOG_FORMAT: str = arg(
 JSON: bool = arg(False, help="Write JSON, for machines.")
 YES: bool = arg(False, help="Do not ask; needed where nobody can be asked.")
 DEBUG: bool = arg(False, help="Show tracebacks and everything that is logged.")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPlace:
+    """Which tables of a tenant saver, and whose threads in them; no tenant means all."""
+
+    table: str = "agent_threads"
+    schema: str = "public"
+    tenant: str | None = None
+
+
+class HasTables(Protocol):
+    """A command that says which tables of a tenant saver it is about."""
+
+    table: str | None
+    schema: str | None
+
+
+class HasTenant(HasTables, Protocol):
+    """A command that says whose threads it is about."""
+
+    tenant: str | None
+    all_tenants: bool
+
+
+def tables_of(command: HasTables, tenant: str | None = None) -> TenantPlace:
+    """Say where the tables are that a command is about."""
+    default = TenantPlace()
+    return TenantPlace(command.table or default.table, command.schema or default.schema, tenant)
+
+
+def tenants_of(command: HasTenant) -> TenantPlace:
+    """Say whose threads a command is about.
+
+    Raises:
+        UsageError: Not exactly one of ``--tenant`` and ``--all-tenants`` is given.
+    """
+    if (command.tenant is not None) == command.all_tenants:
+        raise UsageError(
+            "--tenant and --all-tenants exclude each other"
+            if command.all_tenants
+            else "--tenant NAME or --all-tenants is required"
+        )
+    return tables_of(command, command.tenant)
 
 
 class HasRules(Protocol):

@@ -16,6 +16,7 @@ from langgraph_ephemeral_checkpointer.status import ThreadStatus
 # written as its rows come.
 _STATUS_WIDTHS = (8, 8, 11, 24)
 _SWEEP_WIDTHS = (12, 15)
+_TENANT_WIDTHS = (20,)
 
 
 def row(*cells: str, widths: Iterable[int], right: Iterable[int] = ()) -> str:
@@ -39,12 +40,17 @@ def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
 
 
-def status_header() -> str:
-    """Give the header of the table of ``status``."""
-    return row("IDLE", "AGE", "CHECKPOINTS", "STATE", "THREAD", widths=_STATUS_WIDTHS, right=(2,))
+def _with_tenant(tenant: str | None, thread: str) -> str:
+    return thread if tenant is None else row(tenant, thread, widths=_TENANT_WIDTHS)
 
 
-def status_row(status: ThreadStatus, console: Console) -> str:
+def status_header(tenants: bool = False) -> str:
+    """Give the header of the table of ``status``, with a column of tenants or without."""
+    thread = _with_tenant("TENANT" if tenants else None, "THREAD")
+    return row("IDLE", "AGE", "CHECKPOINTS", "STATE", thread, widths=_STATUS_WIDTHS, right=(2,))
+
+
+def status_row(status: ThreadStatus, console: Console, tenant: str | None = None) -> str:
     """Give the line of one thread in the table of ``status``."""
     state, style = _state(status)
     return row(
@@ -52,15 +58,16 @@ def status_row(status: ThreadStatus, console: Console) -> str:
         _age(status.age_seconds),
         str(status.checkpoint_count),
         console.paint(state, style) + " " * (_STATUS_WIDTHS[3] - len(state)),
-        console.quote(status.thread_id),
+        _with_tenant(tenant and console.quote(tenant), console.quote(status.thread_id)),
         widths=(*_STATUS_WIDTHS[:3], 0),
         right=(2,),
     )
 
 
-def status_json(status: ThreadStatus) -> str:
+def status_json(status: ThreadStatus, tenant: str | None = None) -> str:
     """Give the JSON object of one thread."""
-    return to_json({**dataclasses.asdict(status), "expired": status.expired})
+    told = {**dataclasses.asdict(status), "expired": status.expired}
+    return to_json(told if tenant is None else {"tenant": tenant, **told})
 
 
 def _age(seconds: float | None) -> str:
@@ -102,34 +109,34 @@ class Counts:
 
 def sweep_json(result: SweepResult, console: Console) -> str:
     """Give the JSON object of a sweep."""
+    return to_json(_told(result, console))
+
+
+def _told(result: SweepResult, console: Console) -> dict[str, Any]:
     told = dataclasses.asdict(result)
     told["errors"] = {key: console.redact(error) for key, error in result.errors.items()}
-    return to_json(told)
+    told["by_tenant"] = {name: _told(part, console) for name, part in result.by_tenant.items()}
+    return told
 
 
 def sweep_lines(result: SweepResult, console: Console) -> Iterator[str]:
     """Give the table of a sweep, and its sum."""
     if result.deleted_thread_ids or result.kept or any(result.errors):
-        yield row("ACTION", "WHY", "THREAD", widths=_SWEEP_WIDTHS)
-    deleted = "would delete" if result.dry_run else "deleted"
-    for thread_id in result.deleted_thread_ids:
-        why = result.reasons.get(thread_id, "expired")
-        yield _sweep_row(console, deleted, "red", why, thread_id)
-    for thread_id, reason in result.kept.items():
-        error = result.errors.get(thread_id)
-        yield _sweep_row(console, "kept", "yellow", reason, thread_id, error)
-    for thread_id, error in result.errors.items():
-        if thread_id and thread_id not in result.kept:
-            yield _sweep_row(console, "left whole", "yellow", "-", thread_id, error)
+        thread = _with_tenant("TENANT" if result.by_tenant else None, "THREAD")
+        yield row("ACTION", "WHY", thread, widths=_SWEEP_WIDTHS)
+    parts: dict[Any, SweepResult] = dict(result.by_tenant) or {None: result}
+    for tenant, part in parts.items():
+        yield from _sweep_rows(part, tenant and console.quote(tenant), console)
     yield summary(result)
 
 
 def summary(result: SweepResult) -> str:
     """Give what a sweep did as a line."""
+    kept = sum(len(part.kept) for part in result.by_tenant.values() or [result])
     return (
         f"{'would delete' if result.dry_run else 'deleted'} "
         f"{number(len(result.deleted_thread_ids), 'thread')}, "
-        f"{'would keep' if result.dry_run else 'kept'} {len(result.kept)} that a rule matched, "
+        f"{'would keep' if result.dry_run else 'kept'} {kept} that a rule matched, "
         f"{result.deferred_count} left for the next sweep; "
         f"{'would prune' if result.dry_run else 'pruned'} "
         f"{number(result.pruned_checkpoint_count, 'checkpoint')}; "
@@ -138,16 +145,24 @@ def summary(result: SweepResult) -> str:
     )
 
 
-def _sweep_row(
-    console: Console, action: str, style: str, why: str, thread_id: str, error: str | None = None
-) -> str:
-    note = "" if error is None else f"  ({console.redact(error)})"
-    return row(
-        console.paint(action, style) + " " * (_SWEEP_WIDTHS[0] - len(action)),
-        why,
-        console.quote(thread_id) + note,
-        widths=(0, _SWEEP_WIDTHS[1]),
-    )
+def _sweep_rows(result: SweepResult, tenant: str | None, console: Console) -> Iterator[str]:
+    def line(action: str, style: str, why: str, thread_id: str, error: str | None = None) -> str:
+        note = "" if error is None else f"  ({console.redact(error)})"
+        return row(
+            console.paint(action, style) + " " * (_SWEEP_WIDTHS[0] - len(action)),
+            why,
+            _with_tenant(tenant, console.quote(thread_id) + note),
+            widths=(0, _SWEEP_WIDTHS[1]),
+        )
+
+    deleted = "would delete" if result.dry_run else "deleted"
+    for thread_id in result.deleted_thread_ids:
+        yield line(deleted, "red", result.reasons.get(thread_id, "expired"), thread_id)
+    for thread_id, reason in result.kept.items():
+        yield line("kept", "yellow", reason, thread_id, result.errors.get(thread_id))
+    for thread_id, error in result.errors.items():
+        if thread_id and thread_id not in result.kept:
+            yield line("left whole", "yellow", "-", thread_id, error)
 
 
 def number(count: int, noun: str) -> str:

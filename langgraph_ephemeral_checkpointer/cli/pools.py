@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
+from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import (
     CONNECT_TIMEOUT_SECONDS,
     Saver,
@@ -27,13 +28,16 @@ def savers_of(settings: Settings, environ: Mapping[str, str], console: Console) 
     """Prepare the storage that the settings name; what it lacks shows at the first sweep.
 
     An SQLite file is opened for each sweep and closed after it, so that a file that was
-    replaced meanwhile is not swept under its old name. Postgres has a pool of its own.
+    replaced meanwhile is not swept under its old name; so is a tenant saver. Postgres has a
+    pool of its own.
 
     Raises:
         UsageError: No DSN.
         CommandError: A DSN that cannot be read, or a driver that is not installed.
     """
     if settings.backend != "postgres":
+        if settings.backend == options.TENANT_BACKEND:
+            known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
         if settings.backend == "sqlite":
             known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
             optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")

@@ -28,6 +28,10 @@ class Run(Executable):
 
     backend: str | None = options.BACKEND_OR_FILE
     dsn: Dsn | None = options.DSN
+    table: str | None = options.TABLE
+    schema: str | None = options.SCHEMA
+    tenant: str | None = options.TENANT
+    all_tenants: bool = options.ALL_TENANTS
     config: str | None = options.CONFIG
     resolver: str | None = options.RESOLVER
     idle_ttl: float | None = options.IDLE_TTL

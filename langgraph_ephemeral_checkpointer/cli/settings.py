@@ -20,6 +20,7 @@ from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, Saver, open_saver
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride
 from langgraph_ephemeral_checkpointer.rules import ConfiguredPolicy, Rules, RulesError, load_rules
@@ -48,12 +49,19 @@ class Settings:
     coordinate: bool
     grace: float | None
     audit_log: AuditLog | None
+    place: TenantPlace | None = None
+    """Whose threads, for a tenant saver."""
 
     @contextmanager
     def open(self, environ: Mapping[str, str], console: Console) -> Iterator[Saver]:
         """Open the saver for one command."""
         with open_saver(
-            self.backend, self.dsn, environ, console, variable=self.dsn_variable
+            self.backend,
+            self.dsn,
+            environ,
+            console,
+            variable=self.dsn_variable,
+            place=self.place,
         ) as saver:
             yield saver
 
@@ -138,8 +146,9 @@ def settings_of(command: Any, environ: Mapping[str, str], *, needs_rules: bool =
         )
     file = rules.sweep
     force = _given(command, "force")
+    backend = raise_without_backend(command, rules)
     return Settings(
-        backend=raise_without_backend(command, rules),
+        backend=backend,
         dsn=_given(command, "dsn"),
         dsn_variable=rules.database.dsn_env or DSN_VARIABLE,
         rules=rules,
@@ -155,6 +164,23 @@ def settings_of(command: Any, environ: Mapping[str, str], *, needs_rules: bool =
         coordinate=bool(_given(command, "coordinate") or file.coordinate),
         grace=_either(_given(command, "grace"), file.grace),
         audit_log=_audit_log(command, environ),
+        place=_place(command, backend, rules),
+    )
+
+
+def _place(command: Any, backend: str, rules: Rules) -> TenantPlace | None:
+    if backend != options.TENANT_BACKEND:
+        for name in ("table", "schema", "tenant", "all_tenants"):
+            if _given(command, name):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is only for --backend {options.TENANT_BACKEND}")
+        return None
+    place = options.tenants_of(command)
+    default = TenantPlace()
+    return replace(
+        place,
+        table=_given(command, "table") or rules.database.table or default.table,
+        schema=_given(command, "schema") or rules.database.schema or default.schema,
     )
 
 

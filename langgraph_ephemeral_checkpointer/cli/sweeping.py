@@ -13,6 +13,7 @@ from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import sweep_json, sweep_lines
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import settings_of
+from langgraph_ephemeral_checkpointer.cli.tenants import every_tenant
 from langgraph_ephemeral_checkpointer.cli.upkeep import compact_and_tell
 from langgraph_ephemeral_checkpointer.result import SweepResult
 
@@ -22,6 +23,10 @@ class Sweep(Executable):
 
     backend: str | None = options.BACKEND_OR_FILE
     dsn: Dsn | None = options.DSN
+    table: str | None = options.TABLE
+    schema: str | None = options.SCHEMA
+    tenant: str | None = options.TENANT
+    all_tenants: bool = options.ALL_TENANTS
     config: str | None = options.CONFIG
     resolver: str | None = options.RESOLVER
     dry_run: bool = arg(
@@ -68,6 +73,8 @@ class Sweep(Executable):
             deleted += 1
 
         with settings.open(os.environ, console) as saver:
+            if self.all_tenants:
+                every_tenant(saver)  # says what the command line can do about it
             sweeper = settings.sweeper_for(saver, on_after_delete=note)
             try:
                 with console.progress(lambda: f"sweeping, {deleted} threads deleted"):
@@ -94,10 +101,11 @@ class Sweep(Executable):
         if not result.errors:
             return DONE
         whole = result.errors.get("")
+        failed = sum(len(part.errors) for part in result.by_tenant.values() or [result])
         if result.refused:
             console.failure(f"the sweep was {whole}")
         elif whole:
             console.failure(f"the sweep stopped early: {whole}")
         else:
-            console.failure(f"the sweep is done, but not for {len(result.errors)} of its threads")
+            console.failure(f"the sweep is done, but not for {failed} of its threads")
         return FAILED

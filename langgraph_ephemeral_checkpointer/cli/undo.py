@@ -44,7 +44,7 @@ def _sweeper(
 class Setup(Executable):
     """Make the trash that 'sweep --grace' needs: tables and triggers beside the checkpoints."""
 
-    backend: str = options.BACKEND
+    backend: str = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     remove: bool = arg(False, help="Remove what setup made; asks if the trash is not empty.")
     print: bool = arg(False, help="Only write the statements, for a migration of yours.")
@@ -74,7 +74,7 @@ class Setup(Executable):
 class Trash(Executable):
     """Show the threads in the trash, or empty it for good."""
 
-    backend: str = options.BACKEND
+    backend: str = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     empty: bool = arg(False, help="Erase everything in the trash now; asks first.")
     yes: bool = options.YES
@@ -111,7 +111,7 @@ class Trash(Executable):
 class Restore(Executable):
     """Put a thread back out of the trash, row by row as it was."""
 
-    backend: str = options.BACKEND
+    backend: str = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     thread: str = arg(
         parser=str,
@@ -141,7 +141,7 @@ class Restore(Executable):
 class Orphans(Executable):
     """Show rows that no checkpoint leads to, left by runs whose thread was deleted."""
 
-    backend: str = options.BACKEND
+    backend: str = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     delete: bool = arg(False, help="Delete them.")
     older_than: float = arg(

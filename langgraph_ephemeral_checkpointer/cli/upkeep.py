@@ -77,7 +77,7 @@ class Compact(Executable):
     """Give the space that deleted threads have left in an SQLite file back to the disk."""
 
     backend: str = arg(
-        "sqlite", parser=options.one_of(options.BACKENDS), help="Only sqlite (the default)."
+        "sqlite", parser=options.one_of(options.PLAIN_BACKENDS), help="Only sqlite (the default)."
     )
     dsn: Dsn | None = options.DSN
     json: bool = arg(False, help="Write the sizes as one JSON object, for machines.")

@@ -35,17 +35,24 @@ if TYPE_CHECKING:
         AsyncSqliteStrategy,
         SqliteStrategy,
     )
+    from langgraph_ephemeral_checkpointer.strategies.tenant import (
+        AsyncTenantPostgresStrategy,
+        TenantPostgresStrategy,
+    )
 
 _OPTIONAL = {
     "SqliteStrategy": "sqlite",
     "AsyncSqliteStrategy": "sqlite",
     "PostgresStrategy": "postgres",
     "AsyncPostgresStrategy": "postgres",
+    "TenantPostgresStrategy": "tenant",
+    "AsyncTenantPostgresStrategy": "tenant",
 }
 
 __all__ = [
     "AsyncPostgresStrategy",
     "AsyncSqliteStrategy",
+    "AsyncTenantPostgresStrategy",
     "GenericStrategy",
     "MemoryStrategy",
     "Outcome",
@@ -55,6 +62,7 @@ __all__ = [
     "Recheck",
     "SqliteStrategy",
     "Strategy",
+    "TenantPostgresStrategy",
     "ThreadFacts",
     "Wanted",
     "detect_strategy",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -100,8 +101,31 @@ class Strategy(ABC):
     tenant: str | None = None
     """Whose threads the storage shows at the moment, where it has tenants."""
 
+    batch_limit: int | None = None
+    """How many threads :meth:`delete_threads` and :meth:`prune_threads` take at most."""
+
     def __init__(self, checkpointer: Any) -> None:
         self.checkpointer = checkpointer
+
+    @property
+    def spans_tenants(self) -> bool:
+        """Whether a call that comes now would be about no tenant in particular.
+
+        A sweep then goes over :meth:`tenants` in turn, each in its :meth:`tenant_scope`.
+        """
+        return False
+
+    def tenants(self) -> Maybe[Sequence[str]]:
+        """List every tenant.
+
+        Raises:
+            TenantRequiredError: Not every tenant can be seen.
+        """
+        raise NotImplementedError(f"{type(self).__name__} knows no tenants")
+
+    def tenant_scope(self, tenant: str) -> AbstractContextManager[None]:
+        """Make every call in a ``with`` block, callbacks included, one for this tenant."""
+        raise NotImplementedError(f"{type(self).__name__} knows no tenants")
 
     @abstractmethod
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:

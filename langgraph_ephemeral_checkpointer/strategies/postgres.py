@@ -10,15 +10,7 @@ from psycopg.errors import LockNotAvailable
 
 from langgraph_ephemeral_checkpointer.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.coordination import (
-    Close,
-    Connect,
-    Look,
-    RunOn,
-    Step,
-    SweepLock,
-    Transact,
-)
+from langgraph_ephemeral_checkpointer.coordination import Step, SweepLock
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import Wanted
 from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
@@ -35,13 +27,8 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Size,
     Strategy,
 )
-from langgraph_ephemeral_checkpointer.strategies.postgres_access import (
-    arun,
-    atransaction,
-    errors_mapped,
-    run,
-    transaction,
-)
+from langgraph_ephemeral_checkpointer.strategies.postgres_access import arun, run
+from langgraph_ephemeral_checkpointer.strategies.postgres_lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.sql import (
     LIKE_UUID6,
     Cutoffs,
@@ -436,19 +423,7 @@ class PostgresStrategy(_PostgresBase):
 
     def perform(self, step: Step) -> Any:
         """Carry out one step of taking or giving back the lock."""
-        with errors_mapped():
-            match step:
-                case Transact(plan):
-                    return run(self.checkpointer, plan)
-                case Look(sql):
-                    with transaction(self.checkpointer) as cursor:
-                        return cursor.execute(sql).fetchone(), cursor.connection.info
-                case Connect(conninfo):
-                    return Connection.connect(conninfo, autocommit=True)
-                case RunOn(connection, sql, params):
-                    return connection.execute(sql, params).fetchone()
-                case Close(connection):
-                    return connection.close()
+        return perform(self.checkpointer, step)
 
     def _transact(self, plan: SqlPlan[T]) -> T:
         return run(self.checkpointer, plan)
@@ -462,20 +437,7 @@ class AsyncPostgresStrategy(_PostgresBase):
 
     async def aperform(self, step: Step) -> Any:
         """Carry out one step of taking or giving back the lock."""
-        with errors_mapped():
-            match step:
-                case Transact(plan):
-                    return await arun(self.checkpointer, plan)
-                case Look(sql):
-                    async with atransaction(self.checkpointer) as cursor:
-                        await cursor.execute(sql)
-                        return await cursor.fetchone(), cursor.connection.info
-                case Connect(conninfo):
-                    return await AsyncConnection.connect(conninfo, autocommit=True)
-                case RunOn(connection, sql, params):
-                    return await (await connection.execute(sql, params)).fetchone()
-                case Close(connection):
-                    return await connection.close()
+        return await aperform(self.checkpointer, step)
 
     async def _transact(self, plan: SqlPlan[T]) -> T:
         return await arun(self.checkpointer, plan)

@@ -37,8 +37,8 @@ def run(saver: Any, plan: Plan[Statement, T]) -> T:
             cursor.execute(step.sql, step.params, prepare=False)
             if step.fetch:
                 return cursor.fetchall()
-            if saver.pipe:  # the row count comes with the next sync
-                saver.pipe.sync()
+            if pipe := _pipe(saver):  # the row count comes with the next sync
+                pipe.sync()
             return cursor.rowcount
 
         return drive(plan, perform)
@@ -53,8 +53,8 @@ async def arun(saver: Any, plan: Plan[Statement, T]) -> T:
                 await cursor.execute(step.sql, step.params, prepare=False)
                 if step.fetch:
                     return await cursor.fetchall()
-                if saver.pipe:  # the row count comes with the next sync
-                    await saver.pipe.sync()
+                if pipe := _pipe(saver):  # the row count comes with the next sync
+                    await pipe.sync()
                 return cursor.rowcount
 
             return await adrive(plan, perform)
@@ -81,9 +81,9 @@ def _connection(saver: Any) -> Iterator[Connection[Any]]:
             yield connection
         return
     with saver.lock:
-        if saver.pipe:
-            saver.pipe.sync()
-        _refuse_open_transaction(saver.conn)
+        if pipe := _pipe(saver):
+            pipe.sync()
+        refuse_open_transaction(saver.conn)
         yield saver.conn
 
 
@@ -105,13 +105,18 @@ async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
             yield connection
         return
     async with saver.lock:
-        if saver.pipe:
-            await saver.pipe.sync()
-        _refuse_open_transaction(saver.conn)
+        if pipe := _pipe(saver):
+            await pipe.sync()
+        refuse_open_transaction(saver.conn)
         yield saver.conn
 
 
-def _refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+def _pipe(saver: Any) -> Any:
+    return getattr(saver, "pipe", None)  # the tenant savers work on no pipeline
+
+
+def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Raise where a transaction is open on the connection: the caller would have to commit it."""
     if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         raise StorageUnavailableError(
             "the Postgres connection has a transaction open that is not the sweeper's, so a delete "

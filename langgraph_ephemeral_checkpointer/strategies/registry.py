@@ -22,6 +22,12 @@ _BUILT_IN = {
     "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": (
         f"{_HERE}.postgres:AsyncPostgresStrategy"
     ),
+    "langgraph_ephemeral_checkpointer.tenancy.saver.TenantPostgresSaver": (
+        f"{_HERE}.tenant:TenantPostgresStrategy"
+    ),
+    "langgraph_ephemeral_checkpointer.tenancy.aio.AsyncTenantPostgresSaver": (
+        f"{_HERE}.tenant:AsyncTenantPostgresStrategy"
+    ),
 }
 _REFUSED = {
     f"langgraph.checkpoint.postgres.shallow.{name}": name

@@ -260,7 +260,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             async with self._connection() as conn:
                 if not isinstance(step, Transaction):
                     return await _round_trip(conn, step)
-                joined = in_transaction(conn)
+                joined = in_transaction(conn, refused=step.alone)
                 async with conn.transaction():
                     answer = await adrive(step.plan, partial(_send, conn))
                     if joined:

@@ -129,6 +129,11 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return self._scopes.current()
 
+    @property
+    def names_a_tenant(self) -> bool:
+        """Whether :meth:`current_tenant` has an answer."""
+        return (self._scopes.open or self._scopes.default) is not None
+
     def tenant_of_thread(self, thread_id: str) -> str:
         """The tenant of a thread: the open scope's, else ``tenant_of``'s, else the default.
 

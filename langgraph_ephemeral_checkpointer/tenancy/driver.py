@@ -58,9 +58,21 @@ def _said(error: Exception) -> str:
     return f"{primary or error} ({type(error).__name__})"
 
 
-def in_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """Whether the caller has opened a transaction, which then stays theirs to end."""
-    return conn.info.transaction_status != pq.TransactionStatus.IDLE
+def in_transaction(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, refused: bool = False
+) -> bool:
+    """Whether the caller has opened a transaction, which then stays theirs to end.
+
+    Raises:
+        StorageUnavailableError: There is one, and it is ``refused``.
+    """
+    opened = conn.info.transaction_status != pq.TransactionStatus.IDLE
+    if opened and refused:
+        raise StorageUnavailableError(
+            "the connection has a transaction open that is not the sweeper's, so a delete would "
+            "not be committed; end it first, or give the saver a pool"
+        )
+    return opened
 
 
 def check_role(role: Role, *, required: bool) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError, ThreadExistsError
-from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -121,11 +121,13 @@ _TENANTS = " UNION ".join(
 
 def erase(names: Names, tenant: str, threads: Sequence[str]) -> Plan[Step, None]:
     """Delete threads, all of each, in one transaction."""
+    yield [*names.lock(tenant, *threads), *erase_statements(names, tenant, threads)]
+
+
+def erase_statements(names: Names, tenant: str, threads: Sequence[str]) -> list[Statement]:
+    """The deletes that take threads whole, the checkpoints first; each answers its row count."""
     params = {"tenant": tenant, "threads": Texts(threads)}
-    yield [
-        *names.lock(tenant, *threads),
-        *(names.statement(text, params, fetch=False) for text in _ERASE),
-    ]
+    return [names.statement(text, params, fetch=False) for text in _ERASE]
 
 
 def erase_each(names: Names, owned: Iterable[tuple[str, str]]) -> Plan[Step, None]:
@@ -242,5 +244,10 @@ def forget(names: Names, tenant: str) -> Plan[Step, int]:
 
 def tenants(names: Names, tenant: str) -> Plan[Step, list[str]]:
     """List the tenants that have rows and that the role may see."""
-    _, rows = yield [pin(tenant), names.statement(_TENANTS)]
+    _, rows = yield [pin(tenant), list_tenants(names)]
     return sorted(name for (name,) in rows)
+
+
+def list_tenants(names: Names) -> Statement:
+    """The statement that gives the tenants, one a row, in no order."""
+    return names.statement(_TENANTS)

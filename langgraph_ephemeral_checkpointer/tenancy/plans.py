@@ -40,9 +40,13 @@ _HISTORY_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A plan whose batches share one transaction; the step's answer is its result."""
+    """A plan whose batches share one transaction; the step's answer is its result.
+
+    ``alone``: never as a part of the caller's transaction, who might roll it back.
+    """
 
     plan: Plan[Batch, Any]
+    alone: bool = False
 
 
 Step: TypeAlias = Batch | Transaction

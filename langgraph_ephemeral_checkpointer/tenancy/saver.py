@@ -256,7 +256,7 @@ class TenantPostgresSaver(TenantSaver):
         with storage_errors(f"a statement on {self.names.table!r}"), self._connection() as conn:
             if not isinstance(step, Transaction):
                 return _round_trip(conn, step)
-            joined = in_transaction(conn)
+            joined = in_transaction(conn, refused=step.alone)
             with conn.transaction():
                 answer = drive(step.plan, partial(_send, conn))
                 if joined:

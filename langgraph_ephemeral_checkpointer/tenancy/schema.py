@@ -84,6 +84,16 @@ LEFT JOIN pg_namespace n ON n.nspname = %s
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.name
 """
 _SCHEMA_EXISTS = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
+# A policy holds for the members of its roles too; for a superuser none does.
+_SEES_ALL = """
+SELECT (SELECT r.rolsuper OR r.rolbypassrls FROM pg_roles r WHERE r.rolname = current_user)
+    OR EXISTS (
+        SELECT FROM pg_policy p
+        JOIN pg_class c ON c.oid = p.polrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s AND p.polname = %s
+          AND EXISTS (SELECT FROM unnest(p.polroles) AS u (role)
+                      WHERE pg_has_role(u.role, 'USAGE')))
+"""
 _ROLE = "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
 
 
@@ -103,6 +113,11 @@ def probe(names: Names) -> Statement:
 def role() -> Statement:
     """The statement that tells who the connection acts as."""
     return Statement(_ROLE)
+
+
+def sees_every_tenant(names: Names) -> Statement:
+    """The statement that tells whether the connection's role sees the rows of all tenants."""
+    return Statement(_SEES_ALL, (names.schema, names.table, MAINTENANCE_POLICY))
 
 
 def missing_tables(names: Names, rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -97,3 +97,21 @@ def superuser(postgres_database: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection that sees every row, to count what is really there."""
     with psycopg.connect(postgres_database, autocommit=True) as conn:
         yield conn
+
+
+@pytest.fixture
+def maintenance_dsn(app_dsn: str, schema: str, superuser: psycopg.Connection[Any]) -> Iterator[str]:
+    """A DSN for a role that sees every tenant of the schema's tables, which are made here."""
+    role = f"sweeper_of_{schema}"
+    superuser.execute(f"CREATE ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD 'app'")
+    try:
+        with TenantPostgresSaver.from_conn_string(app_dsn, schema=schema) as saver:
+            for statement in saver.ddl(maintenance_role=role):
+                saver.conn.execute(statement)
+            saver.conn.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            for right in ("SELECT", "DELETE", "UPDATE", "INSERT"):
+                saver.conn.execute(f"GRANT {right} ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        yield psycopg.conninfo.make_conninfo(app_dsn, user=role)
+    finally:
+        superuser.execute(f"DROP OWNED BY {role}")
+        superuser.execute(f"DROP ROLE {role}")

@@ -1,0 +1,76 @@
+"""What is around every sweep: the lock before it, and the report after it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.resolution import Steps
+from langgraph_ephemeral_checkpointer.result import SweepResult
+from langgraph_ephemeral_checkpointer.steps import Ask, Work
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.sweep_parts import StoppedEarly, SweepSettings, describe
+
+logger = logging.getLogger(__name__)
+
+
+def framed(
+    strategy: Strategy,
+    settings: SweepSettings,
+    result: SweepResult,
+    work: Steps[None],
+    count: Callable[[], None],
+) -> Steps[SweepResult]:
+    """Sweep once under the lock, and report also where the sweep fails halfway.
+
+    Args:
+        strategy: The storage.
+        settings: Whether there is a lock, and who gets the report.
+        result: Filled in while ``work`` goes on.
+        work: The sweep itself.
+        count: Completes ``result`` after it.
+    """
+    started = time.perf_counter()
+    failure: Exception | None = None
+    try:
+        yield from _under_lock(strategy, settings, result, work)
+    except Exception as error:  # noqa: BLE001 - raised again below, after the report
+        failure = error
+        result.errors[""] = describe(error)
+    finally:
+        work.close()
+    count()
+    result.sweep_duration_seconds = time.perf_counter() - started
+    if settings.on_sweep_complete is not None:
+        try:
+            yield Ask(settings.on_sweep_complete, (result,), owed=True)
+        except ColourError:
+            raise
+        except Exception:
+            logger.exception("on_sweep_complete failed; the sweep itself is done")
+    if failure is not None:
+        raise failure
+    return result
+
+
+def _under_lock(
+    strategy: Strategy, settings: SweepSettings, result: SweepResult, work: Steps[None]
+) -> Steps[None]:
+    locked = False
+    if settings.enable_coordination and strategy.can_coordinate and not result.dry_run:
+        locked = yield Work(strategy.lock)
+        if not locked:
+            result.lock_held_elsewhere = True
+            return
+    try:
+        yield from work
+    except StoppedEarly:
+        pass  # reported in the result
+    finally:
+        if locked:
+            try:
+                yield Work(strategy.unlock)
+            except Exception:
+                logger.exception("the sweep lock could not be released; its session is over")

@@ -1,0 +1,220 @@
+"""One sweep over every tenant, as the maintenance role and as nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from langgraph_ephemeral_checkpointer import (
+    KeepReason,
+    PolicyOverride,
+    StorageUnavailableError,
+    TTLPolicy,
+    TTLSweeper,
+)
+from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
+from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
+from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenant_sweep import TenantRound
+from langgraph_ephemeral_checkpointer.testing import save_thread
+from tests.tenancy.sweeping import DAY, IDLE, NOW, WAYS, Sweeping
+
+OLD = NOW - 2 * DAY
+TENANTS = ("a", "b", "c")
+
+
+@pytest.fixture(params=WAYS)
+def sweep(request: Any, maintenance_dsn: str, schema: str) -> Sweeping:
+    return Sweeping(request.param, maintenance_dsn, schema)
+
+
+@pytest.fixture
+def stored(maintenance_dsn: str, make_saver: Any) -> Any:
+    """Three tenants with the same thread ids; what is idle at one is alive at another."""
+    with make_saver() as saver:
+        for tenant in TENANTS:
+            with saver.tenant_scope(tenant):
+                save_thread(saver, "t", [OLD if tenant != "b" else NOW - 5])
+                save_thread(saver, "own", [OLD])
+                save_thread(saver, "long", [NOW - n for n in range(4)])
+        yield saver
+
+
+def threads(saver: Any) -> dict[str, set[str]]:
+    found = {}
+    for tenant in TENANTS:
+        with saver.tenant_scope(tenant):
+            found[tenant] = {one.config["configurable"]["thread_id"] for one in saver.list(None)}
+    return found
+
+
+def test_every_tenant_is_swept_by_itself_and_reported_by_itself(
+    stored: Any, sweep: Sweeping
+) -> None:
+    told: list[Any] = []
+    policy = TTLPolicy(idle_ttl_seconds=DAY, max_checkpoints_per_thread=1)
+    dry = sweep(policy, dry_run=True)
+    assert all(left == {"t", "own", "long"} for left in threads(stored).values())
+    result = sweep(policy, on_sweep_complete=told.append)
+    assert told == [result]
+    for one in (dry, result):
+        deleted = {name: sorted(part.deleted_thread_ids) for name, part in one.by_tenant.items()}
+        assert deleted == {"a": ["own", "t"], "b": ["own"], "c": ["own", "t"]}
+        assert sorted(one.deleted_thread_ids) == ["own", "own", "own", "t", "t"]
+        assert one.pruned_checkpoint_count == 9
+        assert one.active_thread_count == 4
+    assert threads(stored) == {"a": {"long"}, "b": {"t", "long"}, "c": {"long"}}
+
+
+def test_resolvers_and_callbacks_see_the_tenant_in_scope(stored: Any, sweep: Sweeping) -> None:
+    seen: list[Any] = []
+
+    def resolve(thread_id: str) -> Any:
+        seen.append(("resolve", sweep.tenant_seen(), thread_id))
+        return PolicyOverride.EXEMPT if sweep.tenant_seen() == "c" else PolicyOverride.USE_DEFAULT
+
+    def veto(thread_id: str, _policy: Any, _reason: str) -> bool:
+        seen.append(("before", sweep.tenant_seen(), thread_id))
+        return thread_id != "own"
+
+    def after(thread_id: str, _reason: str) -> None:
+        seen.append(("after", sweep.tenant_seen(), thread_id))
+
+    def complete(_result: Any) -> None:
+        with pytest.raises(TenantRequiredError):
+            sweep.tenant_seen()
+        seen.append("complete")
+
+    result = sweep(
+        policy_resolver=resolve,
+        on_before_delete=veto,
+        on_after_delete=after,
+        on_sweep_complete=complete,
+    )
+    resolved = [("resolve", tenant, name) for tenant in TENANTS for name in ("long", "own", "t")]
+    assert sorted(one for one in seen if one[0] == "resolve") == resolved
+    assert sorted(one for one in seen if one[0] == "before") == [
+        ("before", "a", "own"),
+        ("before", "a", "t"),
+        ("before", "b", "own"),
+    ]
+    assert [one for one in seen if one[0] == "after"] == [("after", "a", "t")]
+    assert seen[-1] == "complete"
+    assert result.by_tenant["b"].kept == {"own": KeepReason.VETOED}
+    assert result.by_tenant["c"].kept == {}
+
+
+def test_asynchronous_callbacks_see_the_tenant_too(maintenance_dsn: str, schema: str, stored: Any):
+    seen = set()
+    sweep = Sweeping("asweep", maintenance_dsn, schema)
+
+    async def veto(_thread_id: str, _policy: Any, _reason: str) -> bool:
+        await asyncio.sleep(0)
+        seen.add(sweep.tenant_seen())
+        return False
+
+    assert sweep(on_before_delete=veto).deleted_thread_ids == []
+    assert seen == {"a", "b", "c"}
+
+
+def test_the_tenant_in_scope_is_the_only_one_also_for_the_maintenance_role(
+    stored: Any, sweep: Sweeping
+) -> None:
+    result = sweep(scope="a")
+    assert (sorted(result.deleted_thread_ids), result.by_tenant) == (["own", "t"], {})
+    assert threads(stored)["c"] == {"t", "own", "long"}
+
+
+def test_one_limit_for_all_and_nobody_starves(
+    stored: Any, maintenance_dsn: str, schema: str
+) -> None:
+    """The next sweep of the same sweeper begins behind the tenant that used up the limit."""
+    options = {"max_deletes_per_sweep": 1, "clock": lambda: NOW}
+    with TenantPostgresSaver.from_conn_string(maintenance_dsn, schema=schema, tenant=None) as saver:
+        sweeper = TTLSweeper(saver, IDLE, **options)
+        first, second, third = (sweeper.sweep() for _ in range(3))
+    deleted = [
+        next(name for name, part in one.by_tenant.items() if part.deleted_thread_ids)
+        for one in (first, second, third)
+    ]
+    assert deleted == ["a", "b", "c"]
+    assert [one.deferred_count for one in (first, second, third)] == [4, 3, 2]
+    assert {*first.by_tenant} == {"a", "b", "c"}
+
+
+def test_the_order_of_tenants_goes_round() -> None:
+    turns = TenantRound()
+    assert turns.order(["b", "a", "c"]) == ["a", "b", "c"]
+    turns.stopped_at("b")
+    assert turns.order(["a", "b", "c", "d"]) == ["c", "d", "a", "b"]
+    turns.stopped_at("zz")
+    assert turns.order(["a", "b"]) == ["a", "b"]
+
+
+class _Failing(TenantPostgresStrategy):
+    error: Exception
+
+    def scan(self, *args: Any) -> Any:
+        if self.checkpointer.current_tenant() == "b":
+            raise self.error
+        return super().scan(*args)
+
+
+def _failing(error: Exception) -> Any:
+    def sweeper(saver: Any, policy: Any, **options: Any) -> TTLSweeper:
+        strategy = _Failing(saver)
+        strategy.error = error
+        return TTLSweeper(saver, policy, strategy=strategy, **options)
+
+    return sweeper
+
+
+def test_what_goes_wrong_with_one_tenant_stops_no_other(
+    stored: Any, maintenance_dsn: str, schema: str
+) -> None:
+    sweep = Sweeping("sweep", maintenance_dsn, schema)
+    result = sweep(sweeper=_failing(RuntimeError("one bad row")))
+    assert result.by_tenant["b"].errors == {"": "RuntimeError: one bad row"}
+    assert result.errors == {"": "tenant 'b': RuntimeError: one bad row"}
+    assert sorted(result.by_tenant["c"].deleted_thread_ids) == ["own", "t"]
+
+
+def test_a_database_that_goes_away_ends_the_sweep_and_the_report_comes_first(
+    stored: Any, maintenance_dsn: str, schema: str
+) -> None:
+    sweep = Sweeping("sweep", maintenance_dsn, schema)
+    told: list[Any] = []
+    with pytest.raises(StorageUnavailableError):
+        sweep(sweeper=_failing(StorageUnavailableError()), on_sweep_complete=told.append)
+    assert sorted(told[0].deleted_thread_ids) == ["own", "t"]
+    assert {*told[0].by_tenant} == {"a", "b"}
+    assert "tenant 'b'" in told[0].errors[""]
+
+
+def test_a_member_of_the_maintenance_role_and_a_superuser_see_every_tenant_too(
+    stored: Any, maintenance_dsn: str, schema: str, superuser: Any, postgres_database: str
+) -> None:
+    role = psycopg.conninfo.conninfo_to_dict(maintenance_dsn)["user"]
+    superuser.execute(f"CREATE ROLE member_{schema} LOGIN PASSWORD 'app' IN ROLE {role}")
+    try:
+        member = psycopg.conninfo.make_conninfo(maintenance_dsn, user=f"member_{schema}")
+        for dsn in (member, postgres_database):
+            assert len(Sweeping("sweep", dsn, schema)(dry_run=True).deleted_thread_ids) == 5
+    finally:
+        superuser.execute(f"DROP ROLE member_{schema}")
+
+
+def test_one_lock_for_all_tenants(stored: Any, sweep: Sweeping, superuser: Any) -> None:
+    held: list[int] = []
+
+    def count(*_: Any) -> bool:
+        row = superuser.execute("SELECT count(*) FROM pg_locks WHERE classid = 1279739203")
+        held.append(row.fetchone()[0])
+        return True
+
+    result = sweep(enable_coordination=True, on_before_delete=count)
+    assert set(held) == {1}
+    assert len(result.deleted_thread_ids) == 5
