@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -27,7 +27,7 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
-from .arguments import OnBeforeTrim, check_age, check_channels
+from .arguments import OnBeforeTrim, check_age, check_channels, cutoff_at
 from .payloads import revive
 from .scrubbing import Outcome, decide
 from .storage import MessageStorage, count_rows, storage_of
@@ -193,7 +193,7 @@ class _Options:
 def _purge(storage: MessageStorage, options: _Options) -> Generator[Any, Any, PurgeResult]:
     result = PurgeResult(dry_run=options.dry_run)
     started = time.monotonic()
-    cutoff = datetime.fromtimestamp(options.clock(), UTC) - options.age
+    cutoff = cutoff_at(options.clock(), options.age)
     after = None
     while True:
         page = yield Work(lambda after=after: storage.page(after, options.batch_size))  # type: ignore[misc]

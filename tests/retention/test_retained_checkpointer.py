@@ -396,7 +396,7 @@ def test_an_allowlist_of_the_graph_reaches_the_inner_saver(clock):
     clone = saver.with_allowlist([("c", "D")])
     assert clone is not saver
     assert clone.inner is not inner
-    assert clone._first_seen is saver._first_seen
+    assert clone._keeper is saver._keeper
     assert saver.with_allowlist([("a", "B")]) is saver
 
 
