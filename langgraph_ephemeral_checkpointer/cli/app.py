@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.cli.output import (
     status_json,
     status_row,
 )
+from langgraph_ephemeral_checkpointer.cli.purge import PurgeMessages
 from langgraph_ephemeral_checkpointer.cli.running import Run
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import Settings, settings_of
@@ -103,7 +104,9 @@ class Status(Executable):
 class Program(Command):
     """Retention for LangGraph checkpointers: show expired threads, and delete them."""
 
-    subcommand: Status | Sweep | Run | Check | Compact | Setup | Trash | Restore | Orphans
+    subcommand: (
+        Status | Sweep | Run | Check | Compact | PurgeMessages | Setup | Trash | Restore | Orphans
+    )
 
     @classmethod
     def prog(cls) -> str:

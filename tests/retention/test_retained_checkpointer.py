@@ -240,6 +240,7 @@ def test_an_async_hook_works_in_async_code_and_trims_nothing_in_sync_code(clock,
     assert _texts(graph)[0] == "turn 1"
 
 
+@pytest.mark.parametrize("make_backend", ["memory", "sqlite", "postgres"], indirect=True)
 def test_only_lists_of_messages_are_touched_and_only_in_the_channels_named(backend, clock):
     def last(_: Any, new: Any) -> Any:
         return new
