@@ -10,7 +10,11 @@ import psycopg
 
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.retention.documents import Document, open_value
+from langgraph_ephemeral_checkpointer.retention.documents import (
+    Document,
+    UnreadableValueError,
+    open_value,
+)
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.retention.storage import MessageStorage
@@ -136,9 +140,9 @@ class TenantStorage(MessageStorage):
         for ns, checkpoint_id, parent, kind, data in rows:
             document = open_value(serde, kind, data)
             image.states[ns, checkpoint_id] = (document, _hash(data))
-            checkpoint, metadata = document.tree
+            checkpoint, metadata = _pair(document.tree)
             inline = checkpoint.get("channel_values") or {}
-            image.add_checkpoint(ns, checkpoint_id, parent, checkpoint, metadata or {}, inline)
+            image.add_checkpoint(ns, checkpoint_id, parent, checkpoint, metadata, inline)
         return image.finish()
 
     def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Plan[Step, None]:
@@ -213,11 +217,20 @@ def _hash(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+def _pair(tree: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The checkpoint and the metadata in a row's state."""
+    if not isinstance(tree, (list, tuple)) or len(tree) != 2 or not isinstance(tree[0], dict):
+        raise UnreadableValueError(
+            "a checkpoint's state is no pair of a checkpoint and its metadata; it was left as it is"
+        )
+    return tree[0], tree[1] or {}
+
+
 def _state(tree: Any, parts: Mapping[Place, Any]) -> Any:
     """The pair of checkpoint and metadata that a row holds, with the parts that change."""
-    checkpoint, metadata = tree
+    checkpoint, metadata = _pair(tree)
     checkpoint = {**checkpoint, "channel_values": dict(checkpoint.get("channel_values") or {})}
-    metadata = dict(metadata or {})
+    metadata = dict(metadata)
     for place, new in parts.items():
         if place.kind == "sends":
             checkpoint["pending_sends"] = [] if new is REMOVE else new
