@@ -502,13 +502,17 @@ def test_a_connection_inside_a_transaction_is_refused(pg_dsn):
 
 
 def test_a_saver_with_a_purge_of_its_own_is_asked(clock):
+    """With everything that was asked for and is not the default, of the wrapper too."""
+
     class Own(InMemorySaver):
         def purge_messages(self, older_than: Any, **options: Any) -> Any:
             return older_than, options
 
     assert purge_messages(Own(), MONTH) == (MONTH, {})
-    wrapped = RetainedCheckpointer(Own(), max_age=MONTH, clock=clock)
-    assert purge_messages(wrapped, MONTH, dry_run=True) == (MONTH, {"dry_run": True})
+    wrapped = RetainedCheckpointer(Own(), max_age=MONTH, clock=clock, channels=["talk"])
+    asked = {"dry_run": True, "clock": clock, "channels": {"talk"}}
+    assert purge_messages(wrapped, MONTH, dry_run=True) == (MONTH, asked)
+    assert purge_messages(Own(), MONTH, batch_size=7) == (MONTH, {"batch_size": 7})
 
 
 def test_a_database_that_was_never_set_up_has_nothing_to_purge(tmp_path):
