@@ -6,12 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.shielding import finish
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
 T = TypeVar("T")
 
@@ -43,6 +42,23 @@ class Record:
     call: Callable[[], Any]
 
 
+class Performer(Protocol):
+    """What carries out the steps of plans over one storage; a strategy is one."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it does its I/O on the calling thread."""
+        ...
+
+    def perform(self, step: Any) -> Any:
+        """Carry out one step of a plan on the calling thread."""
+        ...
+
+    async def aperform(self, step: Any) -> Any:
+        """Carry out one step of a plan on the running event loop."""
+        ...
+
+
 def is_async_callable(call: Any) -> bool:
     """Say whether calling it is known to give a coroutine."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
@@ -53,7 +69,7 @@ def is_async_callable(call: Any) -> bool:
 class SyncSteps:
     """Carry out steps on the calling thread."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Performer) -> None:
         self._strategy = strategy
 
     def perform(self, step: Work | Ask | Record) -> Any:
@@ -103,7 +119,7 @@ class AsyncSteps:
     it is done, and the cancellation is raised where the next call would begin.
     """
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Performer) -> None:
         self._strategy = strategy
         self._cancelled = False
 

@@ -21,6 +21,7 @@ from langgraph_ephemeral_checkpointer.cli.output import (
     status_json,
     status_row,
 )
+from langgraph_ephemeral_checkpointer.cli.purge import PurgeMessages
 from langgraph_ephemeral_checkpointer.cli.running import Run
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import Settings, settings_of
@@ -146,6 +147,7 @@ class Program(Command):
         | Run
         | Check
         | Compact
+        | PurgeMessages
         | Setup
         | Trash
         | Restore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -33,6 +33,19 @@ def check_age(age: object, name: str) -> timedelta:
     if age <= timedelta(0):
         raise ValueError(f"{name} must be longer than nothing, not {age!r}")
     return age
+
+
+def cutoff_at(seconds: float, age: timedelta) -> datetime:
+    """The moment before which an exchange is older than an age.
+
+    Args:
+        seconds: The time now, in seconds since the epoch.
+        age: The age; longer than recorded history means that nothing is that old.
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC) - age
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def check_channels(channels: Collection[str] | None) -> frozenset[str] | None:

@@ -19,8 +19,7 @@ class Bound:
 
 
 def _remember_history(self: Any, config: Any, history: Any) -> Any:
-    thread = (self._scope(), str(config["configurable"]["thread_id"]))
-    self._remember_stamps(thread, history)
+    self._keeper.incoming_history(self._thread(config), history)
     return history
 
 
@@ -58,7 +57,7 @@ def alist(self: Any, config: Any, **options: Any) -> AsyncIterator[Any]:
 
 def put(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
     """Store a checkpoint, its messages stamped and without the exchanges that are too old."""
-    checkpoint = self._outgoing_now(config, checkpoint)
+    checkpoint = self._outgoing(config, checkpoint)
     return self.inner.put(config, checkpoint, metadata, new_versions)
 
 
@@ -108,13 +107,13 @@ def _takes_path(method: Callable[..., Any]) -> bool:
 
 def delete_thread(self: Any, thread_id: str) -> None:
     """Delete a thread; see the inner saver."""
-    self._first_seen.forget((self._scope(), str(thread_id)))
+    self._keeper.forget((self._scope(), str(thread_id)))
     self.inner.delete_thread(thread_id)
 
 
 async def adelete_thread(self: Any, thread_id: str) -> None:
     """Delete a thread; see the inner saver."""
-    self._first_seen.forget((self._scope(), str(thread_id)))
+    self._keeper.forget((self._scope(), str(thread_id)))
     await self.inner.adelete_thread(thread_id)
 
 

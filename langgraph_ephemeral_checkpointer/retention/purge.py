@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -27,13 +28,16 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
-from .arguments import OnBeforeTrim, check_age, check_channels
+from .arguments import OnBeforeTrim, check_age, check_channels, cutoff_at
 from .payloads import revive
 from .scrubbing import Outcome, decide
 from .storage import MessageStorage, count_rows, storage_of
 from .wrapper import RetainedCheckpointer
 
 logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 200
+"""How many thread ids a purge reads at a time."""
 
 _ATTEMPTS = 3  # at a thread that somebody saves to meanwhile
 
@@ -73,7 +77,7 @@ def purge_messages(
     channels: Collection[str] | None = None,
     on_before_trim: OnBeforeTrim | None = None,
     dry_run: bool = False,
-    batch_size: int = 200,
+    batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] | None = None,
 ) -> Any:
     """Take exchanges that began too long ago out of everything a saver has stored.
@@ -110,17 +114,14 @@ def purge_messages(
         UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.
         StorageUnavailableError: If the storage is away.
     """
-    options = _Options.of(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
-    if own := options.own_purge():
-        return own()
-    storage = storage_of(options.saver)
-    if not storage.strategy.runs_sync:
-        raise ColourError(
-            f"{type(options.saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
-        )
-    if options.hook is not None and is_async_callable(options.hook):
-        raise ColourError("on_before_trim is asynchronous; use 'await apurge_messages(...)'")
-    return drive(_purge(storage, options), SyncSteps(storage.strategy).perform)
+    saver, options = _asked(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    if own := _own_purge(saver):
+        if is_async_callable(own):
+            raise ColourError(
+                f"{type(saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
+            )
+        return own(options.age, **options.given())
+    return purge_storage(storage_of(saver), options)
 
 
 async def apurge_messages(
@@ -130,70 +131,121 @@ async def apurge_messages(
     channels: Collection[str] | None = None,
     on_before_trim: OnBeforeTrim | None = None,
     dry_run: bool = False,
-    batch_size: int = 200,
+    batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] | None = None,
 ) -> Any:
     """As :func:`purge_messages`, on the running event loop, which is never blocked.
 
     The hook may be asynchronous. A synchronous saver is worked on in a thread.
     """
-    options = _Options.of(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
-    if own := options.own_purge("apurge_messages"):
-        answer = own()
-        return await answer if hasattr(answer, "__await__") else answer
-    storage = storage_of(options.saver)
-    return await adrive(_purge(storage, options), AsyncSteps(storage.strategy).perform)
+    saver, options = _asked(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    own = _own_purge(saver, "apurge_messages", "purge_messages")
+    if own is None:
+        return await apurge_storage(storage_of(saver), options)
+    given = options.given()
+    if is_async_callable(own):
+        return await own(options.age, **given)
+    if options.hook is not None:
+        given["on_before_trim"] = _from_a_thread(options.hook)
+    return await asyncio.to_thread(own, options.age, **given)
 
 
 @dataclass(frozen=True)
-class _Options:
-    saver: Any
+class PurgeOptions:
+    """What a purge is asked to do; see :func:`purge_messages`."""
+
     age: timedelta
-    channels: frozenset[str] | None
-    hook: OnBeforeTrim | None
-    dry_run: bool
-    batch_size: int
-    clock: Callable[[], float]
+    channels: frozenset[str] | None = None
+    hook: OnBeforeTrim | None = None
+    dry_run: bool = False
+    batch_size: int = BATCH_SIZE
+    clock: Callable[[], float] = time.time
 
-    @classmethod
-    def of(
-        cls,
-        saver: Any,
-        older_than: timedelta,
-        channels: Collection[str] | None,
-        hook: OnBeforeTrim | None,
-        dry_run: bool,
-        batch_size: int,
-        clock: Callable[[], float] | None,
-    ) -> _Options:
-        check_saver(saver)
-        age = check_age(older_than, "older_than")
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size must be an int, not {type(batch_size).__name__}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
-        while isinstance(saver, RetainedCheckpointer):
-            channels = saver.channels if channels is None else channels
-            hook = hook or saver.on_before_trim
-            clock = clock or saver.clock
-            saver = saver.inner
-        channels = check_channels(channels)
-        return cls(saver, age, channels, hook, dry_run, batch_size, clock or time.time)
+    def __post_init__(self) -> None:
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int):
+            raise TypeError(f"batch_size must be an int, not {type(self.batch_size).__name__}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
 
-    def own_purge(self, name: str = "purge_messages") -> Callable[[], Any] | None:
-        """The purge of a saver that brings its own, as the tenant savers do."""
-        method = getattr(self.saver, name, None) or getattr(self.saver, "purge_messages", None)
-        if method is None:
-            return None
-        asked: dict[str, Any] = {"on_before_trim": self.hook, "dry_run": self.dry_run or None}
-        given = {key: value for key, value in asked.items() if value is not None}
-        return lambda: method(self.age, **given)
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults, as arguments for a saver's own purge.
+
+        A purge that knows none of them can still be asked for what it does.
+        """
+        values = {
+            "channels": self.channels,
+            "on_before_trim": self.hook,
+            "dry_run": self.dry_run or None,
+            "batch_size": None if self.batch_size == BATCH_SIZE else self.batch_size,
+            "clock": None if self.clock is time.time else self.clock,
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def _purge(storage: MessageStorage, options: _Options) -> Generator[Any, Any, PurgeResult]:
+def purge_storage(storage: MessageStorage, options: PurgeOptions) -> PurgeResult:
+    """Purge one storage from the calling thread.
+
+    Raises:
+        ColourError: The storage or the hook is asynchronous.
+        StorageUnavailableError: The storage is away.
+    """
+    if not storage.strategy.runs_sync:
+        raise ColourError(
+            f"{type(storage.saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
+        )
+    if options.hook is not None and is_async_callable(options.hook):
+        raise ColourError("on_before_trim is asynchronous; use 'await apurge_messages(...)'")
+    return drive(_purge(storage, options), SyncSteps(storage.strategy).perform)
+
+
+async def apurge_storage(storage: MessageStorage, options: PurgeOptions) -> PurgeResult:
+    """Purge one storage on the running event loop; otherwise as :func:`purge_storage`."""
+    return await adrive(_purge(storage, options), AsyncSteps(storage.strategy).perform)
+
+
+def _asked(
+    saver: Any,
+    older_than: timedelta,
+    channels: Collection[str] | None,
+    hook: OnBeforeTrim | None,
+    dry_run: bool,
+    batch_size: int,
+    clock: Callable[[], float] | None,
+) -> tuple[Any, PurgeOptions]:
+    """The saver inside its wrappers, and the options that these complete."""
+    check_saver(saver)
+    age = check_age(older_than, "older_than")
+    while isinstance(saver, RetainedCheckpointer):
+        channels = saver.channels if channels is None else channels
+        hook = hook or saver.on_before_trim
+        clock = clock or saver.clock
+        saver = saver.inner
+    found = check_channels(channels)
+    return saver, PurgeOptions(age, found, hook, dry_run, batch_size, clock or time.time)
+
+
+def _own_purge(saver: Any, *names: str) -> Callable[..., Any] | None:
+    """The purge of a saver that brings its own, as the tenant savers do."""
+    found = (getattr(saver, name, None) for name in names or ("purge_messages",))
+    return next((method for method in found if method is not None), None)
+
+
+def _from_a_thread(hook: OnBeforeTrim) -> OnBeforeTrim:
+    """The hook for a purge in a thread of its own; an asynchronous one runs on this loop."""
+    if not is_async_callable(hook):
+        return hook
+    loop = asyncio.get_running_loop()
+
+    def call(thread_id: str, messages: list[Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(hook(thread_id, messages), loop).result()
+
+    return call
+
+
+def _purge(storage: MessageStorage, options: PurgeOptions) -> Generator[Any, Any, PurgeResult]:
     result = PurgeResult(dry_run=options.dry_run)
     started = time.monotonic()
-    cutoff = datetime.fromtimestamp(options.clock(), UTC) - options.age
+    cutoff = cutoff_at(options.clock(), options.age)
     after = None
     while True:
         page = yield Work(lambda after=after: storage.page(after, options.batch_size))  # type: ignore[misc]
@@ -217,7 +269,7 @@ def _purge_thread(
     storage: MessageStorage,
     thread_id: str,
     cutoff: datetime,
-    options: _Options,
+    options: PurgeOptions,
     result: PurgeResult,
 ) -> Generator[Any, Any, None]:
     handed_over: set[str] = set()

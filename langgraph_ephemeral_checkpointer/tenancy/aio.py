@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -21,6 +21,8 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive
+from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
+from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, apurge_storage
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
@@ -213,16 +215,56 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         return await self._run(self._vacuum(days))
 
-    async def purge_messages(self, older_than: timedelta) -> int:
-        """Rewrite in place the current tenant's checkpoints that hold older exchanges.
+    async def purge_messages(
+        self,
+        older_than: timedelta,
+        *,
+        channels: Collection[str] | None = None,
+        on_before_trim: OnBeforeTrim | None = None,
+        dry_run: bool = False,
+        batch_size: int = BATCH_SIZE,
+        clock: Callable[[], float] | None = None,
+    ) -> PurgeResult:
+        """Take exchanges that began too long ago out of what the current tenant has stored.
+
+        Every thread is looked at, the idle ones too, and rewritten in place, each in a short
+        transaction of its own that holds the thread's lock, as saves do. The last exchange
+        of a thread goes as well, unless an interrupt waits for it. A message without a stamp
+        is taken to be as old as the oldest checkpoint that holds it.
+
+        A run that loaded a thread before and saves after it brings the old messages back
+        with that save; the next save with ``message_retention``, or the next purge, takes
+        them again.
 
         Args:
-            older_than: Age, greater than zero.
+            older_than: Exchanges that began longer ago go; a timedelta greater than zero.
+            channels: The channels to look at; None: the saver's ``message_channels``.
+            on_before_trim: Receives the thread id and the messages about to go from a thread.
+                If it fails, that is reported and nothing of the thread is changed. It may be
+                asynchronous.
+            dry_run: Only say what would go; calls no hook.
+            batch_size: How many thread ids to read at a time.
+            clock: Seconds since the epoch; None: the saver's clock.
 
         Returns:
-            The number of threads rewritten.
+            What was done: threads, messages and rows, what stays and why, and errors.
+
+        Raises:
+            TypeError: An argument of a wrong type.
+            ValueError: ``older_than`` or ``batch_size`` is not positive.
+            TenantRequiredError: No scope is open and there is no default tenant.
+            StorageUnavailableError: The database is away.
         """
-        return await self._run(self._purge(older_than))
+        storage, options = self._purge(
+            older_than,
+            channels,
+            on_before_trim,
+            dry_run=dry_run,
+            batch_size=batch_size,
+            clock=clock,
+            runs_sync=False,
+        )
+        return await apurge_storage(storage, options)
 
     async def forget_tenant(self, tenant: str | None = None) -> int:
         """Delete everything of a tenant.

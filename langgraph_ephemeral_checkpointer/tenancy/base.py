@@ -21,10 +21,14 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.retention.arguments import check_channels
+from langgraph_ephemeral_checkpointer.retention.keeper import Keeper
+from langgraph_ephemeral_checkpointer.retention.purge import PurgeOptions
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
-from langgraph_ephemeral_checkpointer.tenancy.messages import keeper_for
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
+from langgraph_ephemeral_checkpointer.tenancy.purging import TenantAccess, TenantStorage
 from langgraph_ephemeral_checkpointer.tenancy.rows import (
     Target,
     prepare_save,
@@ -62,8 +66,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
         tenant_of: Gives the tenant of a thread id.
         keep_checkpoints: Keep only so many of a thread's newest root checkpoints, and what
             those need, at each save; None keeps all.
-        message_retention: Drop messages older than this at each save.
-        message_channels: The channels that hold messages; None: every list of messages.
+        message_retention: Drop at each save the exchanges that began longer ago, from the
+            channels it stores; None drops none. Messages are stamped with the time of their
+            first save in any case, so that it can be switched on later.
+        message_channels: The channels to look at; None: every list of messages.
         create_schema: Make tables that are missing at first use.
         require_rls: Refuse a role for which Row-Level Security is void.
         serde: Serializes state; LangGraph's own by default.
@@ -95,7 +101,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         self._keep = None if keep_checkpoints is None else _checked_keep(keep_checkpoints)
         if message_retention is not None:
             _positive("message_retention", message_retention)
-        self._messages = keeper_for(message_retention, message_channels)
+        self._messages = Keeper(max_age=message_retention, channels=message_channels, clock=clock)
         self._create_schema = create_schema
         self._require_rls = require_rls
         self._clock = clock
@@ -181,7 +187,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
 
         def loading() -> Plan[Step, CheckpointTuple | None]:
             found = yield from plans.load(self.names, self.serde, target)
-            return found and self._messages.incoming(target, found)
+            newest = target.checkpoint_id is None
+            return found and self._messages.incoming(target.thread, target.ns, found, newest=newest)
 
         return loading()
 
@@ -218,7 +225,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = self._thread(config)
         tenant = self._scopes.of_save(thread_id, new_versions)
         target = thread_target(tenant, thread_id, config)
-        checkpoint = self._messages.outgoing(target, checkpoint)
+        checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, plans.save(self.names, self.serde, wanted, self._keep)
 
@@ -235,7 +242,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         target = thread_target(tenant, thread_id, config)
         if target.checkpoint_id is None:
             raise ValueError("put_writes needs configurable['checkpoint_id']")
-        writes = self._messages.outgoing_writes(target, writes)
+        writes = self._messages.outgoing_writes(target.thread, writes)
         params = write_params(self.serde, target, writes, task_id, task_path, self.now())
         return plans.store_writes(self.names, target, params, over=replaces(writes))
 
@@ -246,13 +253,16 @@ class TenantSaver(BaseCheckpointSaver[str]):
 
         def loading() -> Plan[Step, Mapping[str, Any]]:
             found = yield from plans.history(self.names, self.serde, target, channels)
-            return self._messages.incoming_history(target, found)
+            self._messages.incoming_history(target.thread, found)
+            return found
 
         return loading()
 
     def _delete_thread(self, thread_id: str) -> Plan[Step, None]:
         thread_id = checked_thread(thread_id)
-        return erasing.erase(self.names, self._scopes.of_thread(thread_id), [thread_id])
+        tenant = self._scopes.of_thread(thread_id)
+        self._messages.forget((tenant, thread_id))
+        return erasing.erase(self.names, tenant, [thread_id])
 
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Plan[Step, None]:
         if isinstance(run_ids, str):
@@ -286,9 +296,28 @@ class TenantSaver(BaseCheckpointSaver[str]):
             cutoff = datetime.min.replace(tzinfo=UTC)
         return erasing.vacuum(self.names, self._scopes.current(), cutoff)
 
-    def _purge(self, older_than: timedelta) -> Plan[Step, int]:
+    def _purge(
+        self,
+        older_than: timedelta,
+        channels: Collection[str] | None,
+        on_before_trim: OnBeforeTrim | None,
+        *,
+        dry_run: bool,
+        batch_size: int,
+        clock: Callable[[], float] | None,
+        runs_sync: bool,
+    ) -> tuple[TenantStorage, PurgeOptions]:
         _positive("older_than", older_than)
-        raise NotImplementedError("purge_messages is not available yet")
+        options = PurgeOptions(
+            older_than,
+            self._messages.channels if channels is None else check_channels(channels),
+            on_before_trim,
+            dry_run,
+            batch_size,
+            clock or self._clock,
+        )
+        access = TenantAccess(self, runs_sync=runs_sync)
+        return TenantStorage(access, self._scopes.current()), options
 
     def _forget(self, tenant: str | None) -> Plan[Step, int]:
         whose = self._scopes.explicit() if tenant is None else checked_tenant(tenant)

@@ -52,6 +52,11 @@ class Target:
     ns: str
     checkpoint_id: str | None
 
+    @property
+    def thread(self) -> tuple[str, str]:
+        """The thread, which its id names within the tenant only."""
+        return (self.tenant, self.thread_id)
+
     def config(self, checkpoint_id: str) -> RunnableConfig:
         """The config that names a checkpoint beside this one."""
         return {

@@ -15,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from tests import features
 
 # These need packages that do not exist for the oldest LangGraph.
@@ -99,37 +100,47 @@ def _postgres(serde: Any, dsn: str) -> Iterator[Backend]:
     with PostgresSaver.from_conn_string(dsn) as saver:
         if serde is not None:
             saver.serde = serde
-
-        def rows() -> list[tuple[Any, ...]]:
-            with psycopg.connect(dsn) as conn:
-                tables = conn.execute(
-                    "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-                ).fetchall()
-                found: list[tuple[Any, ...]] = []
-                for (table,) in tables:
-                    columns = conn.execute(
-                        "SELECT column_name, data_type FROM information_schema.columns "
-                        "WHERE table_name = %s ORDER BY ordinal_position",
-                        (table,),
-                    ).fetchall()
-                    names = ", ".join(
-                        f'"{name}"' if kind == "bytea" else f'"{name}"::text'
-                        for name, kind in columns
-                    )
-                    found += conn.execute(f'SELECT {names} FROM "{table}"').fetchall()
-                return found
-
-        yield Backend("postgres", saver, rows)
+        yield Backend("postgres", saver, lambda: _rows(dsn))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def _tenant(serde: Any, dsn: str) -> Iterator[Backend]:
+    schema = "messages"
+    with TenantPostgresSaver.from_conn_string(dsn, schema=schema, serde=serde) as saver:
+        yield Backend("tenant", saver, lambda: _rows(dsn, schema))
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+def _rows(dsn: str, schema: str = "public") -> list[tuple[Any, ...]]:
+    with psycopg.connect(dsn) as conn:
+        tables = conn.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)
+        ).fetchall()
+        found: list[tuple[Any, ...]] = []
+        for (table,) in tables:
+            columns = conn.execute(
+                "SELECT column_name, data_type FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (schema, table),
+            ).fetchall()
+            names = ", ".join(
+                f'"{name}"' if kind == "bytea" else f'"{name}"::text' for name, kind in columns
+            )
+            found += conn.execute(f'SELECT {names} FROM "{schema}"."{table}"').fetchall()
+        return found
+
+
+_SERVED = {"postgres": _postgres, "tenant": _tenant}
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "tenant"])
 def make_backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Backend]]:
     """Make a backend, with a serializer of the test's own if it wants one."""
     with contextlib.ExitStack() as stack:
 
         def make(serde: Any = None) -> Backend:
-            if request.param == "postgres":
-                opened = _postgres(serde, request.getfixturevalue("pg_dsn"))
+            if request.param in _SERVED:
+                opened = _SERVED[request.param](serde, request.getfixturevalue("pg_dsn"))
             else:
                 opened = {"memory": _memory, "sqlite": _sqlite}[request.param](serde)
             return stack.enter_context(contextlib.contextmanager(lambda: opened)())

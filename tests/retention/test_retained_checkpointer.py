@@ -240,6 +240,7 @@ def test_an_async_hook_works_in_async_code_and_trims_nothing_in_sync_code(clock,
     assert _texts(graph)[0] == "turn 1"
 
 
+@pytest.mark.parametrize("make_backend", ["memory", "sqlite", "postgres"], indirect=True)
 def test_only_lists_of_messages_are_touched_and_only_in_the_channels_named(backend, clock):
     def last(_: Any, new: Any) -> Any:
         return new
@@ -396,7 +397,7 @@ def test_an_allowlist_of_the_graph_reaches_the_inner_saver(clock):
     clone = saver.with_allowlist([("c", "D")])
     assert clone is not saver
     assert clone.inner is not inner
-    assert clone._first_seen is saver._first_seen
+    assert clone._keeper is saver._keeper
     assert saver.with_allowlist([("a", "B")]) is saver
 
 

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
-from langgraph_ephemeral_checkpointer.strategies import Strategy
+from langgraph_ephemeral_checkpointer.steps import Performer
 from langgraph_ephemeral_checkpointer.strategies.base import Maybe
+
+
+class Access(Performer, Protocol):
+    """How a saver's storage is reached; a strategy is one."""
+
+    @property
+    def checkpointer(self) -> Any:
+        """The saver."""
+        ...
+
+    @property
+    def runs_sync(self) -> bool:
+        """Whether it can be reached without an event loop."""
+        ...
 
 
 class MessageStorage(ABC):
@@ -18,7 +32,7 @@ class MessageStorage(ABC):
         strategy: How the saver is reached; its connection, lock and transactions are used.
     """
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Access) -> None:
         self.strategy = strategy
         self.saver: Any = strategy.checkpointer
 

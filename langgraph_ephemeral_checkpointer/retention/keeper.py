@@ -1,0 +1,295 @@
+"""What retention does to a save and to a load, for whichever saver stores it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import CheckpointTuple
+
+from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.plan import adrive, drive
+
+from .arguments import OnBeforeTrim, acall_hook, call_hook, check_channels, cutoff_at
+from .exchanges import facts_of, is_human, last_opening, number, verdicts
+from .folding import REMOVE_ALL
+from .image import END
+from .scrubbing import STEP_CHANNELS
+from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
+
+logger = logging.getLogger(__name__)
+
+_REMEMBERED_PAUSES = 10_000
+_REMEMBERED_ARCHIVED = 100_000
+
+Thread: TypeAlias = tuple[Hashable, str]
+"""A thread id, after the scope (a tenant, or None) in which it is unique."""
+
+
+class Keeper:
+    """Stamps messages on their way to storage, and drops the exchanges that are too old.
+
+    It never changes the objects it is given: they belong to the graph. It remembers, within
+    bounds, what one save has to know of an earlier one: first stamps, pauses, and what the
+    archive has had. One keeper serves every thread of a saver, from several threads at once.
+
+    Args:
+        max_age: How long an exchange is kept; None stamps and never drops.
+        channels: The channels to look at; None means every list of messages.
+        on_before_trim: Receives the thread id and the messages about to go.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_age: timedelta | None,
+        channels: Collection[str] | None = None,
+        on_before_trim: OnBeforeTrim | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.max_age = max_age
+        self.channels = check_channels(channels)
+        self.on_before_trim = on_before_trim
+        self.clock = clock
+        self._first_seen = FirstSeen()
+        self._paused: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
+        self._archived: OrderedDict[Hashable, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # -- what a save stores -------------------------------------------------------------
+
+    def outgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Any:
+        """The checkpoint to store in place of this one.
+
+        Raises:
+            ColourError: The hook is asynchronous.
+        """
+        return drive(
+            self._outgoing(thread, ns, checkpoint),
+            lambda step: call_hook(self.on_before_trim, *step),
+        )
+
+    async def aoutgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Any:
+        """As :meth:`outgoing`, with a hook that may be asynchronous."""
+
+        async def perform(step: Any) -> None:
+            await acall_hook(self.on_before_trim, *step)
+
+        return await adrive(self._outgoing(thread, ns, checkpoint), perform)
+
+    def outgoing_writes(self, thread: Thread, writes: Sequence[Any]) -> list[Any]:
+        """The same writes, with stamps: for a delta channel they are what is stored."""
+        now = format_stamp(datetime.fromtimestamp(self.clock(), UTC))
+        stamped = []
+        for channel, value in writes:
+            plain = channel.startswith("__") or not self._selected(channel)
+            messages = None if plain else messages_in(value, single=True)
+            if messages:
+                value = rebuilt(value, self._stamped(thread, messages, now))
+            stamped.append((channel, value))
+        return stamped
+
+    def _selected(self, channel: str) -> bool:
+        return self.channels is None or channel in self.channels
+
+    def _stamped(self, thread: Thread, messages: Sequence[Any], now: str) -> list[Any]:
+        bare = [
+            index
+            for index, message in enumerate(messages)
+            if not (is_stamped(message) or message.type == "remove")
+        ]
+        if not bare:
+            return list(messages)
+        if all(messages[index].id for index in bare):
+            keys = [str(messages[index].id) for index in bare]
+        else:
+            facts = number(map(facts_of, messages))
+            keys = [facts[index].key for index in bare]
+        stamped = list(messages)
+        stamps = self._first_seen.stamps(thread, keys, now)
+        for index, stamp in zip(bare, stamps, strict=True):
+            stamped[index] = with_stamp(messages[index], stamp)
+        return stamped
+
+    def _outgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Generator[Any, Any, Any]:
+        """The checkpoint to store in place of this one; yields what to hand to the hook."""
+        seconds = self.clock()
+        now = format_stamp(datetime.fromtimestamp(seconds, UTC))
+        cutoff = None if self.max_age is None else cutoff_at(seconds, self.max_age)
+        with self._lock:
+            protected = self._paused.get((*thread, ns))
+        stored, trimmed, going = {}, {}, []
+        for channel, value in checkpoint["channel_values"].items():
+            messages = messages_in(value) if self._selected(channel) else None
+            if not messages or channel in STEP_CHANNELS - {END}:
+                continue
+            stamped = self._stamped(thread, messages, now)
+            stored[channel] = rebuilt(value, stamped)
+            if cutoff is None or not _anything_older(stamped, cutoff):
+                continue
+            goes = verdicts(
+                number(map(facts_of, stamped)),
+                cutoff,
+                keep_last=True,
+                protected=protected or frozenset(),
+            )
+            if any(goes):
+                kept = [m for m, gone in zip(stamped, goes, strict=True) if not gone]
+                trimmed[channel] = rebuilt(value, kept)
+                going += [m for m, gone in zip(stamped, goes, strict=True) if gone]
+        if not stored:
+            return checkpoint
+        if going and (yield from self._archive(thread, going)):
+            stored |= trimmed
+        return {**checkpoint, "channel_values": {**checkpoint["channel_values"], **stored}}
+
+    def _archive(self, thread: Thread, going: Sequence[BaseMessage]) -> Generator[Any, Any, bool]:
+        """Hand to the hook what it has not had yet; whether trimming may go on.
+
+        The run keeps the old messages to its end, so that every one of its saves trims
+        them again: the hook hears of each message once.
+        """
+        if self.on_before_trim is None:
+            return True
+        keys = [(thread, fact.key) for fact in number(map(facts_of, going))]
+        with self._lock:
+            fresh = [n for n, key in enumerate(keys) if key not in self._archived]
+        if not fresh:
+            return True
+        try:
+            yield thread[1], [going[n] for n in fresh]
+        except Exception:
+            logger.exception("on_before_trim failed; thread %r is stored untrimmed", thread[1])
+            return False
+        with self._lock:
+            self._archived.update((keys[n], None) for n in fresh)
+            while len(self._archived) > _REMEMBERED_ARCHIVED:
+                self._archived.popitem(last=False)
+        return True
+
+    # -- what a load tells --------------------------------------------------------------
+
+    def incoming(
+        self, thread: Thread, ns: str, loaded: CheckpointTuple, *, newest: bool
+    ) -> CheckpointTuple:
+        """The checkpoint that LangGraph gets in place of the stored one.
+
+        Args:
+            thread: The thread.
+            ns: The namespace it was loaded from.
+            loaded: What is stored.
+            newest: Whether the newest was asked for, and not one by its id.
+        """
+        pause = (*thread, ns)
+        openings = set()
+        present: dict[str, list[Any]] = {}
+        for channel, value in loaded.checkpoint["channel_values"].items():
+            messages = messages_in(value) if self._selected(channel) else None
+            if messages is None:
+                continue
+            present[channel] = messages
+            self._first_seen.remember(thread, _known(messages))
+        waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
+        if waiting:
+            for messages in present.values():
+                openings.add(last_opening(number(map(facts_of, messages))))
+        with self._lock:
+            if waiting:
+                self._paused[pause] = frozenset(filter(None, openings))
+                while len(self._paused) > _REMEMBERED_PAUSES:
+                    self._paused.popitem(last=False)
+            elif newest:
+                self._paused.pop(pause, None)
+        return _without_idle_removals(loaded, present)
+
+    def incoming_history(self, thread: Thread, history: Mapping[str, Any]) -> None:
+        """Take in the stamps of what a delta channel is rebuilt from."""
+        for entry in history.values():
+            values = [write[2] for write in entry["writes"]] + [entry.get("seed")]
+            for value in values:
+                messages = messages_in(value, single=True) or ()
+                self._first_seen.remember(thread, _known(messages))
+
+    def forget(self, thread: Thread) -> None:
+        """Drop what is known of a thread's messages, because it was deleted."""
+        self._first_seen.forget(thread)
+
+
+def _known(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """The stamps that messages with ids came back with from storage."""
+    return [
+        (str(message.id), stamp)
+        for message in messages
+        if message.id and isinstance(stamp := message.response_metadata.get(STAMP_KEY), str)
+    ]
+
+
+def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
+    """Whether any exchange may be old enough to go; cheap, as every save asks it."""
+    humans = [message for message in messages if is_human(message)]
+    return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
+
+
+def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None:
+    """The messages of a channel's value, where it is a list of them and of nothing else.
+
+    Args:
+        value: A list, or one inside a DeltaChannel's snapshot or an Overwrite.
+        single: Whether a message alone counts as well, as it does in a write.
+
+    Returns:
+        The messages, or None where the value is something else.
+    """
+    if type(value).__name__ in {"_DeltaSnapshot", "Overwrite"}:
+        value = value.value
+    if single and isinstance(value, BaseMessage):
+        return [value]
+    if isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value):
+        return value
+    return None
+
+
+def rebuilt(value: Any, messages: list[Any]) -> Any:
+    """A value of the same form as this one, with these messages in it."""
+    if isinstance(value, BaseMessage):
+        return messages[0]
+    if isinstance(value, list):
+        return messages
+    return type(value)(messages)
+
+
+def _without_idle_removals(
+    loaded: CheckpointTuple, present: dict[str, list[Any]]
+) -> CheckpointTuple:
+    """Leave out orders to remove a message that is gone already.
+
+    A node can order the removal of an old message that its run still had and storage no
+    longer has. If the run then stops before its next checkpoint, the order is pending,
+    and ``add_messages`` refuses to remove what is not there: the thread could not resume.
+    """
+    writes = loaded.pending_writes
+    if not writes or not present:
+        return loaded
+    added: dict[str, set[str]] = {}
+    for _, channel, value in writes:
+        for message in messages_in(value, single=True) or ():
+            if message.type != "remove" and message.id:
+                added.setdefault(channel, set()).add(message.id)
+    kept: list[Any] = []
+    for task, channel, value in writes:
+        messages = messages_in(value, single=True) if channel in present else None
+        if messages:
+            known = {message.id for message in present[channel]}
+            known |= added.get(channel, set()) | {REMOVE_ALL}
+            left = [m for m in messages if m.type != "remove" or m.id in known]
+            if len(left) < len(messages):
+                value = left if isinstance(value, BaseMessage) else rebuilt(value, left)
+        kept.append((task, channel, value))
+    return loaded._replace(pending_writes=kept)
