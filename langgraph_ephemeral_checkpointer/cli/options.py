@@ -104,6 +104,11 @@ PLAIN_BACKEND: str = arg(
     help=f"The kind of storage, one of: {', '.join(PLAIN_BACKENDS)}. memory is an empty saver, to "
     "try the command with. Required.",
 )
+BACKEND: str = arg(
+    parser=one_of(BACKENDS),
+    help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
+    "the command with. Required.",
+)
 BACKEND_OR_FILE: str | None = arg(
     None,
     parser=one_of(BACKENDS),
@@ -265,6 +270,21 @@ def tenants_of(command: HasTenant) -> TenantPlace:
             else "--tenant NAME or --all-tenants is required"
         )
     return tables_of(command, command.tenant)
+
+
+def place_of(command: Any, backend: str) -> TenantPlace | None:
+    """Say whose threads a command is about where its backend has tenants; None elsewhere.
+
+    Raises:
+        UsageError: Options of tenants are missing, or given for another backend.
+    """
+    if backend == TENANT_BACKEND:
+        return tenants_of(command)
+    for name in ("table", "schema", "tenant", "all_tenants"):
+        if getattr(command, name, None):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is only for --backend {TENANT_BACKEND}")
+    return None
 
 
 class HasRules(Protocol):

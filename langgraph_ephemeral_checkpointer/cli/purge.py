@@ -28,6 +28,10 @@ class PurgeMessages(Executable):
 
     backend: str = options.BACKEND
     dsn: Dsn | None = options.DSN
+    table: str | None = options.TABLE
+    schema: str | None = options.SCHEMA
+    tenant: str | None = options.TENANT
+    all_tenants: bool = options.ALL_TENANTS
     older_than: float = arg(
         parser=options.duration,
         help="Exchanges that began longer ago go, such as 30d. Required.",
@@ -44,8 +48,9 @@ class PurgeMessages(Executable):
             age = check_age(self.older_than, "--older-than")
         except ValueError as error:
             raise UsageError(str(error)) from error
+        place = options.place_of(self, self.backend)
         incomplete = 0
-        with open_saver(self.backend, self.dsn, os.environ, console) as saver:
+        with open_saver(self.backend, self.dsn, os.environ, console, place=place) as saver:
             for tenant in tenants_of(saver):
                 with console.progress(lambda: "purging old messages"):
                     result = purge(saver, tenant, age, dry_run=self.dry_run)

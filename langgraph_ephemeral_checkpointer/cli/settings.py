@@ -169,13 +169,9 @@ def settings_of(command: Any, environ: Mapping[str, str], *, needs_rules: bool =
 
 
 def _place(command: Any, backend: str, rules: Rules) -> TenantPlace | None:
-    if backend != options.TENANT_BACKEND:
-        for name in ("table", "schema", "tenant", "all_tenants"):
-            if _given(command, name):
-                option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} is only for --backend {options.TENANT_BACKEND}")
+    place = options.place_of(command, backend)
+    if place is None:
         return None
-    place = options.tenants_of(command)
     default = TenantPlace()
     return replace(
         place,

@@ -305,3 +305,43 @@ def test_no_password_is_shown(call, database, monkeypatch):
         answer = call(*words)
         assert answer.status == 1
         assert "s3cret" not in answer.err + answer.out
+
+
+def test_old_messages_go_tenant_by_tenant_and_only_where_they_are_meant(ok, database):
+    from langchain_core.messages import HumanMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    month_ago = time.time() - 40 * 24 * HOUR
+    builder = StateGraph(MessagesState)
+    builder.add_node("answer", lambda state: {"messages": [("ai", "re")]})
+    builder.add_edge(START, "answer")
+    with TenantPostgresSaver.from_conn_string(
+        database["app"], **PLACE, clock=lambda: month_ago
+    ) as saver:
+        talk = builder.compile(checkpointer=saver)
+        for tenant in ("acme", "bolt"):
+            with saver.tenant_scope(tenant):
+                config = {"configurable": {"thread_id": "talk"}}
+                talk.invoke({"messages": [HumanMessage(f"OLD {tenant}")]}, config)
+
+    def left():
+        with psycopg.connect(database["admin"]) as conn:
+            blobs = conn.execute("SELECT blob FROM tenancy.agents_blobs").fetchall()
+            blobs += conn.execute("SELECT blob FROM tenancy.agents_writes").fetchall()
+        return {
+            word
+            for word in (b"OLD acme", b"OLD bolt")
+            if word in b"".join(blob for (blob,) in blobs if blob)
+        }
+
+    words = ["purge-messages", *KIND, "--older-than", "30d", "--json"]
+    assert json.loads(ok(*words, "--tenant", "acme", "--dry-run"))["purged_thread_ids"] == ["talk"]
+    assert left() == {b"OLD acme", b"OLD bolt"}
+    assert json.loads(ok(*words, "--tenant", "acme"))["purged_thread_ids"] == ["talk"]
+    assert left() == {b"OLD bolt"}
+    every = [json.loads(line) for line in ok(*words, "--all-tenants").splitlines()]
+    assert [(one["tenant"], one["purged_thread_ids"]) for one in every] == [
+        ("acme", []),
+        ("bolt", ["talk"]),
+    ]
+    assert left() == set()
