@@ -100,7 +100,8 @@ def chat(saver: Any, *nodes: Any) -> Any:
 
 
 def say(graph: Any, text: str, thread: Any = CONFIG) -> Any:
-    return graph.invoke({"messages": [("user", text)]}, thread)
+    # Saved step by step: otherwise a save may read the clock after a later node moved it.
+    return graph.invoke({"messages": [("user", text)]}, thread, durability="sync")
 
 
 def messages(graph: Any, thread: Any = CONFIG) -> list[Any]:
