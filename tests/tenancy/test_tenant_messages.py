@@ -100,7 +100,7 @@ def chat(saver: Any, *nodes: Any) -> Any:
 
 
 def say(graph: Any, text: str, thread: Any = CONFIG) -> Any:
-    # Saved step by step: otherwise a save may read the clock after a later node moved it.
+    # Saved before the next step moves the clock.
     return graph.invoke({"messages": [("user", text)]}, thread, durability="sync")
 
 
@@ -178,6 +178,18 @@ def test_tenants_keep_stamps_apart_where_thread_and_message_ids_are_the_same(
                 seen[tenant] = messages(graph)[0].response_metadata[KEY]
             clock.pass_days(1)
         assert seen["a"] < seen["b"]
+
+
+def test_a_deleted_thread_leaves_no_stamp_for_the_next_one_of_its_id(
+    make_saver: Any, clock: Clock
+) -> None:
+    with make_saver(clock=clock) as saver:
+        graph = chat(saver)
+        for _ in range(2):
+            graph.invoke({"messages": [HumanMessage("q", id="same")]}, CONFIG, durability="sync")
+            assert messages(graph)[0].response_metadata[KEY] == clock.stamp()
+            saver.delete_thread("t")
+            clock.pass_days(1)
 
 
 # Trimming at saves -----------------------------------------------------------------------
@@ -455,6 +467,7 @@ def test_a_save_or_a_write_meanwhile_is_never_lost(
             elif thread_id == "write":
                 head = other.get_tuple(config("write")).config
                 other.put_writes(head, [("messages", [AIMessage("LATE", id="late")])], "task")
+                other.put_writes(head, [("__resume__", going)], "task")
             else:
                 other.delete_thread("deleted")
 
@@ -462,10 +475,33 @@ def test_a_save_or_a_write_meanwhile_is_never_lost(
         assert sorted(heard) == ["deleted", "turn", "write"]
         assert (result.errors, result.purged_thread_ids) == ({}, ["turn", "write"])
         assert texts(graph, config("turn")) == ["MEANWHILE", "re MEANWHILE"]
-        ((_, _, late),) = saver.get_tuple(config("write")).pending_writes
-        assert late[0].content == "LATE"
+        writes = [write[1:] for write in saver.get_tuple(config("write")).pending_writes]
+        assert sorted((channel, len(value)) for channel, value in writes) == [
+            ("__resume__", 0),
+            ("messages", 1),
+        ]
         assert saver.get_tuple(config("deleted")) is None
         assert holds("OLDWORD") == []
+
+
+def test_a_write_that_takes_the_place_of_one_that_was_read_stays(
+    make_saver: Any, clock: Clock, holds: Any
+) -> None:
+    """The same row, and as many of them: only its content tells that it is another."""
+    with make_saver(clock=clock) as saver, make_saver(clock=clock) as other:
+        graph = chat(saver)
+        say(graph, "OLDWORD")
+        clock.pass_days(40)
+        say(graph, "NEWWORD")
+        head = saver.get_tuple(CONFIG).config
+        saver.put_writes(head, [("__resume__", [messages(graph)[0]])], "task")
+
+        def archive(thread_id: str, going: list[Any]) -> None:
+            other.put_writes(head, [("__resume__", ["FRESH"])], "task")
+
+        assert saver.purge_messages(MONTH, on_before_trim=archive).purged_thread_ids == ["t"]
+        assert holds("OLDWORD") == []
+        assert [w[2] for w in saver.get_tuple(head).pending_writes] == [["FRESH"]]
 
 
 def test_purges_beside_running_saves_tear_nothing(app_dsn: str, schema: str, clock: Clock) -> None:
