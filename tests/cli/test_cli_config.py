@@ -83,7 +83,7 @@ def test_a_bad_file_is_wrong_usage_named_by_line_and_key(call, file, rules, name
     ("change", "said"),
     [
         (("[database]", "[databse]"), "databse: no such table"),
-        (('backend = "sqlite"', 'backend = "tenant-postgres"'), "tenant-postgres"),
+        (('backend = "sqlite"', 'backend = "tenant-postgres"'), "--tenant NAME or"),
         (('match = "idle"', 'tenant = "a"'), "has no tenants"),
         (('backend = "sqlite"', ""), "--backend is required"),
     ],

@@ -74,6 +74,7 @@ def test_json_is_one_object_with_the_whole_result(call, file):
         "orphan_count": 0,
         "refused": False,
         "oldest_overdue_seconds": 0.0,
+        "by_tenant": {},
     }
 
 

@@ -149,6 +149,69 @@ def test_status_of_one_tenant_and_of_every_one(ok):
     assert len(few.splitlines()) == 5
 
 
+RULES = """
+[policy]
+idle_ttl = "1h"
+
+[database]
+backend = "tenant-postgres"
+schema = "tenancy"
+table = "agents"
+
+[[rules]]
+tenant = "b*"
+exempt = true
+"""
+
+
+@pytest.mark.parametrize("words", [["sweep"], ["run", "--once"]], ids=" ".join)
+def test_a_rules_file_names_tables_and_tenants(ok, call, threads, tmp_path, words):
+    rules = tmp_path / "ephemeral.toml"
+    rules.write_text(RULES)
+    told = call(*words, "--config", str(rules), "--all-tenants", "--json")
+    assert told.status == 0
+    by_tenant = json.loads(told.out)["by_tenant"]
+    assert {name: part["deleted_thread_ids"] for name, part in by_tenant.items()} == {
+        "acme": ["idle"],
+        "bolt": [],
+    }
+    assert (threads("acme"), threads("bolt")) == ({"waits", "fresh"}, ALL)
+
+
+def test_the_audit_log_tells_the_tenant_and_the_rows(ok, tmp_path):
+    log = tmp_path / "audit.jsonl"
+    ok("sweep", *KIND, "--all-tenants", *RULE, "--audit-log", str(log))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    rows = {"agents": 1, "agents_blobs": 1, "agents_writes": 0}
+    assert [(one["event"], one["tenant"], one["thread"], one["rows"]) for one in lines] == [
+        ("intent", "acme", "idle", rows),
+        ("deleted", "acme", "idle", rows),
+        ("intent", "bolt", "idle", rows),
+        ("deleted", "bolt", "idle", rows),
+    ]
+
+
+def test_a_forecast_is_of_one_tenant(ok, call):
+    out = ok("status", *KIND, "--tenant", "acme", "--forecast", "--at", "1h", "--json", dsn="app")
+    told = json.loads(out)
+    assert (told["threads"], told["takes"][0]["threads"]) == (3, 1)
+    assert told["takes"][0]["bytes"] > 0
+    refused = call("status", *KIND, "--all-tenants", "--forecast")
+    assert (refused.status, refused.out) == (2, "")
+
+
+def test_the_brake_judges_each_tenant_by_itself(ok, call, threads):
+    ok("forget-tenant", "bolt", *TABLE, "--yes")
+    with_few = ["sweep", *KIND, "--all-tenants", *RULE, "--interrupted-ttl", "1h", "--json"]
+    answer = call(*with_few, "--max-delete-percent", "50")
+    told = json.loads(answer.out)
+    assert (answer.status, told["refused"], told["deleted_thread_ids"]) == (1, True, [])
+    assert told["by_tenant"]["acme"]["refused"]
+    assert threads("acme") == ALL
+    assert json.loads(ok(*with_few, "--max-delete-percent", "70"))["refused"] is False
+    assert threads("acme") == {"fresh"}
+
+
 def test_the_tenants_are_listed_for_who_sees_them_all(ok, call, database, monkeypatch):
     assert ok("tenants", *TABLE, err="2 tenants\n") == "acme\nbolt\n"
     out = ok("tenants", *TABLE, "--json")
