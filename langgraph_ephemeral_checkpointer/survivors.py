@@ -258,7 +258,8 @@ def delta_ancestors(ids: Iterable[str], namespace: Mapping[str, Contents]) -> se
         namespace: The contents of every checkpoint of the namespace, by id.
 
     Raises:
-        LeaveWholeError: If an ancestor is missing before a stored value is found.
+        LeaveWholeError: If an ancestor is missing before a stored value, or the beginning of the
+            channel, is found.
     """
     channels = frozenset().union(*(contents.delta for contents in namespace.values()))
     everything = any(contents.all_delta for contents in namespace.values())
@@ -271,16 +272,23 @@ def delta_ancestors(ids: Iterable[str], namespace: Mapping[str, Contents]) -> se
             if channel in channels or (everything and not _lives_one_step(channel))
         }
         seen = {id_}
-        parent = start.parent
+        at, parent = start, start.parent
         while missing and parent is not None and parent not in seen:
             if parent not in namespace:
+                # A trim in the middle of the thread's first run takes what came before the
+                # channel's first write: below a checkpoint that does not name the channel
+                # nothing was written to it.
+                missing &= at.stored | at.unstored
+                if not missing:
+                    break
                 raise LeaveWholeError(
                     f"the delta channels {sorted(missing)} of checkpoint {id_} are rebuilt from "
                     f"checkpoint {parent}, which is not stored"
                 )
             seen.add(parent)
-            missing -= namespace[parent].stored
-            parent = namespace[parent].parent
+            at = namespace[parent]
+            missing -= at.stored
+            parent = at.parent
         found |= seen
     return found
 

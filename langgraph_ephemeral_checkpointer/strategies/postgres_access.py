@@ -18,6 +18,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.transactions import atransaction_on, transaction_on
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ def transaction(saver: Any) -> Iterator[Cursor[TupleRow]]:
     """
     with (
         _connection(saver) as connection,
-        connection.transaction(),
+        transaction_on(connection),
         connection.cursor(row_factory=tuple_row) as cursor,
     ):
         yield cursor
@@ -92,7 +93,7 @@ async def atransaction(saver: Any) -> AsyncIterator[AsyncCursor[TupleRow]]:
     """Open a transaction of an ``AsyncPostgresSaver``; otherwise as :func:`transaction`."""
     async with (
         _aconnection(saver) as connection,
-        connection.transaction(),
+        atransaction_on(connection),
         connection.cursor(row_factory=tuple_row) as cursor,
     ):
         yield cursor

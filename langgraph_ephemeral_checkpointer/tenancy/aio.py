@@ -34,6 +34,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.transactions import atransaction_on
 
 T = TypeVar("T")
 
@@ -303,7 +304,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
                 if not isinstance(step, Transaction):
                     return await _round_trip(conn, step)
                 joined = in_transaction(conn, refused=step.alone)
-                async with conn.transaction():
+                async with atransaction_on(conn):
                     answer = await adrive(step.plan, partial(_send, conn))
                     if joined:
                         await _send(conn, [UNPIN])
@@ -324,7 +325,7 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
     if not HAS_PIPELINE:
-        async with conn.transaction():
+        async with atransaction_on(conn):
             return await _send(conn, batch)
     if conn.autocommit:
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.

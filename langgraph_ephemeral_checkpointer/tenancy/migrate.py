@@ -28,6 +28,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 )
 from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
+from langgraph_ephemeral_checkpointer.transactions import transaction_on
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.postgres import PostgresSaver
@@ -180,7 +181,7 @@ def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
     """A cursor on one snapshot of the source, in a transaction that cannot write."""
     pool: Any = source.conn
     borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
-    with storage_errors("reading the source"), source.lock, borrowed as conn, conn.transaction():
+    with storage_errors("reading the source"), source.lock, borrowed as conn, transaction_on(conn):
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield Cursor(conn, row_factory=tuple_row)
 

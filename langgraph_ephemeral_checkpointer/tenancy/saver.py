@@ -34,6 +34,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.transactions import transaction_on
 
 T = TypeVar("T")
 
@@ -298,7 +299,7 @@ class TenantPostgresSaver(TenantSaver):
             if not isinstance(step, Transaction):
                 return _round_trip(conn, step)
             joined = in_transaction(conn, refused=step.alone)
-            with conn.transaction():
+            with transaction_on(conn):
                 answer = drive(step.plan, partial(_send, conn))
                 if joined:
                     _send(conn, [UNPIN])
@@ -319,7 +320,7 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
     if not HAS_PIPELINE:
-        with conn.transaction():
+        with transaction_on(conn):
             return _send(conn, batch)
     if conn.autocommit:
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.

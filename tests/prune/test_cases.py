@@ -11,9 +11,9 @@ import pytest
 from langgraph.types import Command
 
 from tests.features import HAS_DELTA
-from tests.prune.graphs import RUNS, Driver, new_thread
+from tests.prune.graphs import RUNS, Driver, new_thread, shape
 from tests.prune.histories import History, check
-from tests.prune.savers import KINDS, open_place, prune
+from tests.prune.savers import KINDS, open_pair, open_place, prune
 
 
 def turn(cmd="plain", **more):
@@ -144,6 +144,25 @@ async def test_pruning_twice_changes_nothing_more(kind, locate):
         outcome = await place.prune(thread_of(driver), 3)
         assert (outcome.removed_checkpoints, outcome.left_whole) == (0, None)
         assert place.rows(thread_of(driver)) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_thread_that_was_pruned_in_its_first_turn_can_be_pruned_again(kind, locate):
+    """Before its delta channel began: what was taken then is not missed later."""
+    async with open_pair(kind, locate(kind)) as (place, twin):
+        thread_id = new_thread()
+        pruned, whole = (Driver(one, thread_id, 1000) for one in (place, twin))
+        for side in (pruned, whole):
+            await side.update({"cmd": "plain"}, as_node="__start__")
+            await side.update({"cmd": "plain"}, as_node="a")
+        assert (await place.prune(thread_id, 1)).removed_checkpoints > 0
+        for side in (pruned, whole):
+            for _ in range(2):
+                await side.perform(turn())
+        outcome = await place.prune(thread_id, 1)
+        assert outcome.left_whole is None
+        assert shape(await pruned.state()) == shape(await whole.state())
+        assert (await pruned.state()).values["delta"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -94,6 +94,16 @@ def test_a_broken_chain_leaves_the_thread_whole():
         decide([row for row in rows if row.id != "002"], inside, 2)
 
 
+def test_what_a_trim_took_before_a_delta_channel_began_is_not_missed():
+    """Trimmed in its first turn, a thread would else be left whole until the next snapshot."""
+    rows, inside = chain(6, unstored=frozenset({"d"}), delta=frozenset({"d"}))
+    inside["", "002"] = Contents(parent="001")  # which had no value yet
+    for gone in ("000", "001"):
+        del inside["", gone]
+    found = decide([row for row in rows if ("", row.id) in inside], inside, 1)
+    assert found.kept[""] == {"002", "003", "004", "005"}
+
+
 def test_a_chain_that_is_a_loop_ends():
     rows, inside = chain(6, unstored=frozenset({"d"}), delta=frozenset({"d"}))
     inside["", "000"] = replace(inside["", "000"], parent="003")
