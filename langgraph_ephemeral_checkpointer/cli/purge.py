@@ -16,6 +16,7 @@ from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Execut
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.cli.tenants import every_tenant
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.retention import PurgeResult, purge_messages
 from langgraph_ephemeral_checkpointer.retention.arguments import check_age
@@ -74,13 +75,16 @@ def tenants_of(saver: Any) -> list[str | None]:
 
     Args:
         saver: A saver. One for every tenant is a tenant saver that has none of its own.
+
+    Raises:
+        CommandError: It is one for every tenant, and the role does not see all of them.
     """
     if not hasattr(saver, "tenant_scope"):
         return [None]
     try:
         saver.current_tenant()
     except TenantRequiredError:
-        return [*saver.tenants()]
+        return [*every_tenant(saver)]
     return [None]
 
 

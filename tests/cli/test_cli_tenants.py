@@ -408,3 +408,10 @@ def test_old_messages_go_tenant_by_tenant_and_only_where_they_are_meant(ok, data
         ("bolt", ["talk"]),
     ]
     assert left() == set()
+
+
+def test_an_ordinary_role_is_told_that_it_cannot_purge_every_tenant(call, database, monkeypatch):
+    monkeypatch.setenv("LGEC_DSN", database["app"])
+    answer = call("purge-messages", *KIND, "--older-than", "30d", "--all-tenants")
+    assert answer.status == 1
+    assert "does not see every tenant" in answer.err
