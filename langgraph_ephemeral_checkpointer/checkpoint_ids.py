@@ -33,14 +33,28 @@ def time_of_id(checkpoint_id: str) -> float | None:
         Seconds since the Unix epoch (negative before 1970), or None where the id is not
         the text of a UUID version 6 or 7.
     """
+    if (time := time_of_uuid6(checkpoint_id)) is not None:
+        return time
     checkpoint_id = checkpoint_id.lower()
-    if _UUID6.fullmatch(checkpoint_id):
-        bits = checkpoint_id.replace("-", "")
-        ticks = int(bits[:12] + bits[13:16], 16)
-        return (ticks - _GREGORIAN) / _TICKS_PER_SECOND
     if _UUID7.fullmatch(checkpoint_id):
         return int(checkpoint_id.replace("-", "")[:12], 16) / 1000
-    return None
+    return time_of_uuid6(checkpoint_id)
+
+
+def time_of_uuid6(checkpoint_id: str) -> float | None:
+    """Read the time out of a lower-case UUID version 6, whose text sorts by time among its like.
+
+    Args:
+        checkpoint_id: Any string.
+
+    Returns:
+        Seconds since the Unix epoch, or None for everything else.
+    """
+    if _UUID6.fullmatch(checkpoint_id) is None:
+        return None
+    # By position, which is cheaper than taking the dashes out: this runs on every thread.
+    ticks = int(checkpoint_id[:8] + checkpoint_id[9:13] + checkpoint_id[15:18], 16)
+    return (ticks - _GREGORIAN) / _TICKS_PER_SECOND
 
 
 def is_uuid6(checkpoint_id: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy, TTLPolicy
@@ -99,18 +99,27 @@ class Verdict:
 ALIVE = Verdict()
 
 
-def needs_interrupted(facts: ThreadFacts, policy: TTLPolicy, now: float) -> bool:
-    """Say whether the verdict hangs on whether the thread waits for a human answer."""
-    asleep, waiting = replace(facts, interrupted=False), replace(facts, interrupted=True)
-    return judge(asleep, policy, now) != judge(waiting, policy, now)
+def verdicts(facts: ThreadFacts, policy: TTLPolicy, now: float) -> tuple[Verdict, Verdict]:
+    """Judge a thread of which nobody looked yet whether it waits for a human answer.
+
+    Args:
+        facts: What else is known of it.
+        policy: The policy that is in force for it.
+        now: Seconds since the epoch.
+
+    Returns:
+        The verdict if it does not wait, and the verdict if it does. Where they are equal,
+        nobody needs to look.
+    """
+    return _judge(facts, False, policy, now), _judge(facts, True, policy, now)
 
 
 def judge(facts: ThreadFacts, policy: TTLPolicy, now: float) -> Verdict:
     """Decide about one thread.
 
     Args:
-        facts: What is known of it. ``interrupted`` None is taken as not interrupted, so
-            ask :func:`needs_interrupted` first.
+        facts: What is known of it. ``interrupted`` None is taken as not interrupted; see
+            :func:`verdicts` for a thread of which that is not known.
         policy: The policy that is in force for it.
         now: Seconds since the epoch.
 
@@ -118,6 +127,10 @@ def judge(facts: ThreadFacts, policy: TTLPolicy, now: float) -> Verdict:
         The verdict. Where several rules match, the reason is the one that matched first
         in time.
     """
+    return _judge(facts, bool(facts.interrupted), policy, now)
+
+
+def _judge(facts: ThreadFacts, interrupted: bool, policy: TTLPolicy, now: float) -> Verdict:
     hard, idle = policy.hard_age_ttl_seconds, policy.idle_ttl_seconds
     matched: list[tuple[float, Reason]] = []
     unknown = False
@@ -125,7 +138,7 @@ def judge(facts: ThreadFacts, policy: TTLPolicy, now: float) -> Verdict:
         unknown = facts.born_at is None
         if facts.born_at is not None and facts.born_at < _before(now, hard):
             matched.append((facts.born_at + hard, "hard_age_ttl"))
-    quiet_ttl, quiet_reason = _quiet_rule(facts, policy)
+    quiet_ttl, quiet_reason = _quiet_rule(interrupted, policy)
     if quiet_ttl is not None:
         unknown = unknown or facts.newest_at is None
         if facts.newest_at is not None and facts.newest_at < _before(now, quiet_ttl):
@@ -136,7 +149,7 @@ def judge(facts: ThreadFacts, policy: TTLPolicy, now: float) -> Verdict:
     if unknown:
         return Verdict(kept=KeepReason.AGE_UNKNOWN)
     if (
-        facts.interrupted
+        interrupted
         and idle is not None
         and facts.newest_at is not None
         and facts.newest_at < _before(now, idle)
@@ -164,8 +177,8 @@ def trim_to(facts: ThreadFacts, policy: TTLPolicy, now: float) -> int | None:
     return keep
 
 
-def _quiet_rule(facts: ThreadFacts, policy: TTLPolicy) -> tuple[float | None, Reason]:
-    if facts.interrupted:
+def _quiet_rule(interrupted: bool, policy: TTLPolicy) -> tuple[float | None, Reason]:
+    if interrupted:
         return policy.interrupted_ttl_seconds, "interrupted_ttl"
     return policy.idle_ttl_seconds, "idle_ttl"
 

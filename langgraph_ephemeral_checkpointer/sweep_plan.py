@@ -25,9 +25,9 @@ from langgraph_ephemeral_checkpointer.errors import (
 from langgraph_ephemeral_checkpointer.expiry import (
     ThreadFacts,
     judge,
-    needs_interrupted,
     still_expired,
     trim_to,
+    verdicts,
     wanted_by,
 )
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
@@ -262,20 +262,28 @@ class Sweep:
             policy = yield from self._policy_of(facts.thread_id)
             if policy is not None:
                 judged.append((facts, policy))
+        # The verdict of each, and the one that holds instead if it waits for a human answer.
+        pairs = [
+            verdicts(facts, policy, self._now)
+            if facts.interrupted is None
+            else (judge(facts, policy, self._now),) * 2
+            for facts, policy in judged
+        ]
         unsure = [
             facts.thread_id
-            for facts, policy in judged
-            if facts.interrupted is None and needs_interrupted(facts, policy, self._now)
+            for (facts, _), (asleep, waits) in zip(judged, pairs, strict=True)
+            if asleep != waits
         ]
         waiting: set[str] = set()
         if unsure:
             waiting = set((yield Work(partial(self._strategy.find_interrupted, unsure))))
         candidates: list[Candidate] = []
         prunable: dict[int, list[ThreadFacts]] = defaultdict(list)
-        for facts, policy in judged:
+        for (facts, policy), (asleep, waits) in zip(judged, pairs, strict=True):
+            is_waiting = facts.thread_id in waiting
+            verdict = waits if is_waiting else asleep
             if facts.interrupted is None:
-                facts = replace(facts, interrupted=facts.thread_id in waiting)
-            verdict = judge(facts, policy, self._now)
+                facts = replace(facts, interrupted=is_waiting)
             if verdict.reason is not None:
                 candidates.append(
                     Candidate(verdict.overdue_since, facts.thread_id, facts, policy, verdict.reason)

@@ -27,7 +27,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Size,
     Strategy,
 )
-from langgraph_ephemeral_checkpointer.strategies.postgres_access import arun, run
+from langgraph_ephemeral_checkpointer.strategies.postgres_access import arun, run, text_array
 from langgraph_ephemeral_checkpointer.strategies.postgres_lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.sql import (
     LIKE_UUID6,
@@ -112,7 +112,7 @@ _QUIET_PAGE = f"""
 # The last column is the head, at which interrupts stand.
 _ROWS_OF = f"""
     SELECT {_AGGREGATES}, max(checkpoint_id) FILTER (WHERE checkpoint_ns = '') AS head
-    FROM checkpoints WHERE thread_id = ANY(%s) GROUP BY thread_id
+    FROM checkpoints WHERE thread_id = ANY(%s::text[]) GROUP BY thread_id
 """
 
 _TIMED = "^[0-9a-f]{8}-[0-9a-f]{4}-[67][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -121,7 +121,7 @@ _TIMED = "^[0-9a-f]{8}-[0-9a-f]{4}-[67][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _ODD_ROWS_OF = f"""
     SELECT thread_id, checkpoint_id,
            CASE WHEN checkpoint_id !~* '{_TIMED}' THEN checkpoint ->> 'ts' END
-    FROM checkpoints WHERE thread_id = ANY(%s)
+    FROM checkpoints WHERE thread_id = ANY(%s::text[])
 """
 
 # LATERAL with LIMIT or OFFSET keeps to look-ups by key: a join is planned from estimates
@@ -177,10 +177,10 @@ _OWN = f"""
     FOR UPDATE OF c SKIP LOCKED
 """
 
-_DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread_id = ANY(%s)"
+_DELETE_CHECKPOINTS = "DELETE FROM checkpoints WHERE thread_id = ANY(%s::text[])"
 _DELETE_REST = (
-    "DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%s)",
-    "DELETE FROM checkpoint_writes WHERE thread_id = ANY(%s)",
+    "DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%s::text[])",
+    "DELETE FROM checkpoint_writes WHERE thread_id = ANY(%s::text[])",
 )
 
 _STILL_THERE = """
@@ -195,7 +195,7 @@ _STILL_THERE = """
 def _odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
     if not (odd := [row.thread_id for row in rows if is_odd(row)]):
         return {}
-    found = yield Statement(_ODD_ROWS_OF, (odd,))
+    found = yield Statement(_ODD_ROWS_OF, (text_array(odd),))
     return times_by_thread(
         (thread_id, time if (time := time_of_id(checkpoint_id)) is not None else time_of_ts(ts))
         for thread_id, checkpoint_id, ts in found
@@ -230,7 +230,7 @@ def _rows_of(ids: Sequence[str]) -> SqlPlan[tuple[list[ThreadRow], dict[str, str
     """Read some threads in full, in the order given; also the head of each that has one."""
     if not ids:
         return [], {}
-    found = yield Statement(_ROWS_OF, (list(ids),))
+    found = yield Statement(_ROWS_OF, (text_array(ids),))
     heads = {row[0]: head for *row, head in found if head is not None}
     rows = {row[0]: ThreadRow(*row) for *row, _ in found}
     return [rows[thread_id] for thread_id in ids if thread_id in rows], heads
@@ -239,11 +239,12 @@ def _rows_of(ids: Sequence[str]) -> SqlPlan[tuple[list[ThreadRow], dict[str, str
 def _waiting_at(heads: Mapping[str, str]) -> SqlPlan[set[str]]:
     if not heads:
         return set()
-    return waiting_threads((yield Statement(_WRITES_AT, (list(heads), list(heads.values())))))
+    params = (text_array(heads), text_array(heads.values()))
+    return waiting_threads((yield Statement(_WRITES_AT, params)))
 
 
 def _find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
-    return (yield from _waiting_at(dict((yield Statement(_HEADS_OF, (list(ids),))))))
+    return (yield from _waiting_at(dict((yield Statement(_HEADS_OF, (text_array(ids),))))))
 
 
 def _measure(ids: Sequence[str]) -> SqlPlan[dict[str, Size]]:
@@ -268,11 +269,15 @@ def _delete(
     entered = set(ids) if trash is None else (yield from trash.enter(ids))
     found, heads = yield from _rows_of(ids)
     waiting = set() if recheck is None else (yield from _waiting_at(heads))
-    births = dict((yield Statement(_OWN, (list(ids),))))
+    births = dict((yield Statement(_OWN, (text_array(ids),))))
     rows = {row.thread_id: row for row in found}
     mine = entered & births.keys() & rows.keys()
     others = [thread_id for thread_id in ids if thread_id not in mine]
-    there = {row[0] for row in (yield Statement(_STILL_THERE, (others,)))} if others else set()
+    there = (
+        {row[0] for row in (yield Statement(_STILL_THERE, (text_array(others),)))}
+        if others
+        else set()
+    )
     outcomes = {
         thread_id: Outcome(KeepReason.BUSY if thread_id in there else KeepReason.GONE)
         for thread_id in others
@@ -292,11 +297,12 @@ def _delete(
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     if not doomed:
         return outcomes
-    removed = yield from (_erase(doomed) if trash is None else trash.take(doomed))
+    these = text_array(doomed)
+    removed = yield from (_erase(these) if trash is None else trash.take(doomed))
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
     counted = sum(rows[thread_id].checkpoints for thread_id in doomed)
-    if (recheck is not None and removed != counted) or (yield Statement(_STILL_THERE, (doomed,))):
+    if (recheck is not None and removed != counted) or (yield Statement(_STILL_THERE, (these,))):
         raise ThreadMovedError
     return outcomes
 
@@ -319,11 +325,11 @@ def _read_committed(plan: SqlPlan[T]) -> SqlPlan[T]:
     return (yield from plan)
 
 
-def _erase(doomed: list[str]) -> SqlPlan[int]:
-    """Delete every row of some threads, and count the checkpoints."""
-    removed: int = yield Statement(_DELETE_CHECKPOINTS, (doomed,), fetch=False)
+def _erase(these: str) -> SqlPlan[int]:
+    """Delete every row of some threads, by the array of their ids, and count the checkpoints."""
+    removed: int = yield Statement(_DELETE_CHECKPOINTS, (these,), fetch=False)
     for sql in _DELETE_REST:
-        yield Statement(sql, (doomed,), fetch=False)
+        yield Statement(sql, (these,), fetch=False)
     return removed
 
 

@@ -15,7 +15,7 @@ from langgraph_ephemeral_checkpointer.birth import time_of_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import (
     first_id_at,
     is_uuid6,
-    time_of_id,
+    time_of_uuid6,
 )
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
@@ -69,10 +69,9 @@ def facts_of(
         odd_times: The time of each checkpoint of the odd threads.
         interrupted: Whether it waits for a human answer, where that was read.
     """
-    if is_odd(row):
+    born_at, newest_at = time_of_uuid6(row.first_id), time_of_uuid6(row.last_id)
+    if row.odd_ids or born_at is None or newest_at is None:
         born_at, newest_at = first_and_last(odd_times.get(row.thread_id, [None]))
-    else:
-        born_at, newest_at = time_of_id(row.first_id), time_of_id(row.last_id)
     noted = time_of_birth(row.birth)
     if noted is not None and born_at is not None:
         born_at = min(noted, born_at)

@@ -50,6 +50,29 @@ def test_late_writes_of_a_deleted_thread_go_with_the_next_sweep_once_they_are_ol
         assert old.orphans() == []
 
 
+def test_a_look_at_a_memory_saver_goes_through_its_writes_as_often_for_many_threads_as_for_one():
+    class Counted(dict):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+        def items(self):
+            self.passes += 1
+            return super().items()
+
+    def passes(threads):
+        saver = InMemorySaver()
+        for number in range(threads):
+            plain_graph(saver).invoke({"turns": []}, config(f"t{number}"))
+        saver.writes = Counted(saver.writes)
+        assert sweeper_of(saver).orphans() == []
+        return saver.writes.passes
+
+    assert passes(5) == passes(1)
+
+
 def test_late_writes_go_also_where_the_thread_lives_again(backend):
     with backend.open() as saver:
         run_into_a_deleted_thread(saver)

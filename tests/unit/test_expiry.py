@@ -12,8 +12,8 @@ from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy
 from langgraph_ephemeral_checkpointer.expiry import (
     ThreadFacts,
     judge,
-    needs_interrupted,
     still_expired,
+    verdicts,
     wanted_by,
 )
 
@@ -145,10 +145,11 @@ def test_a_scan_reports_every_thread_that_a_verdict_speaks_of(thread, policy):
 
 
 @given(thread=threads(), policy=policies())
-def test_the_head_is_looked_at_wherever_it_matters(thread, policy):
-    if not needs_interrupted(replace(thread, interrupted=None), policy, NOW):
-        verdicts = [judge(replace(thread, interrupted=is_), policy, NOW) for is_ in (True, False)]
-        assert verdicts[0] == verdicts[1]
+def test_both_verdicts_are_those_of_a_thread_that_was_looked_at(thread, policy):
+    unseen = replace(thread, interrupted=None)
+    assert verdicts(unseen, policy, NOW) == tuple(
+        judge(replace(thread, interrupted=is_), policy, NOW) for is_ in (False, True)
+    )
 
 
 @given(thread=threads(), policy=policies(), later=st.floats(0, 1000))
