@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 import time
@@ -48,11 +49,7 @@ def _titles(*tags: str) -> list[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the file that the examples speak of, and the script on the PATH."""
     monkeypatch.chdir(tmp_path)
-    now = time.time()
-    ages = {"anna": 40 * DAY, "ben": 9 * DAY, "carla": 12 * DAY, "dora": 2 * DAY, "emil": 3600}
-    with SqliteSaver.from_conn_string("support.sqlite") as saver:
-        for thread_id, age in ages.items():
-            save_thread(saver, thread_id, [now - age - 2], waiting=thread_id == "carla")
+    runpy.run_path(str(ROOT / "examples" / "sample_threads.py"))
     script = tmp_path / "bin" / SCRIPT
     script.parent.mkdir()
     command = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m langgraph_ephemeral_checkpointer'
