@@ -111,22 +111,32 @@ class SweepLock:
         if not self._pooled:
             return bool((yield Transact(_first_value(_TRY, params))))
         self._holder = yield Connect(make_conninfo(info.dsn, password=info.password or None))
+        taken = False
         try:
             taken = (yield RunOn(self._holder, _TRY, params))[0]
-        except BaseException:
-            yield from self.release()
-            raise
-        if not taken:
-            yield from self.release()
+        finally:
+            if not taken:
+                yield from self._close()
         return bool(taken)
 
     def release(self) -> Plan[Step, None]:
         """Give the lock back."""
-        holder, key, self._holder, self._key = self._holder, self._key, None, None
-        if holder is not None:
-            yield Close(holder)
-        elif not self._per_batch and key is not None:
+        key, self._key = self._key, None
+        if key is None or self._per_batch:
+            return
+        if self._holder is None:
             yield Transact(_first_value(_UNLOCK, {"key": key}))
+            return
+        try:
+            # By a statement: the server ends a closed session, and what it holds, a while after
+            # the client is gone, and the next sweep may come sooner.
+            yield RunOn(self._holder, _UNLOCK, {"key": key})
+        finally:
+            yield from self._close()
+
+    def _close(self) -> Plan[Step, None]:
+        holder, self._holder = self._holder, None
+        yield Close(holder)
 
     def in_batch(self, plan: Plan[Statement, T], refused: Callable[[], T]) -> Plan[Statement, T]:
         """Wrap the plan of a writing transaction.
