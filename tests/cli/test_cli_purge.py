@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -60,7 +61,7 @@ def on(call, path):
 
 
 def _holds(path: Any, text: str) -> list[Any]:
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         rows = [*conn.execute("SELECT * FROM checkpoints"), *conn.execute("SELECT * FROM writes")]
     return [row for row in rows if any(text.encode() in v for v in row if isinstance(v, bytes))]
 
@@ -96,7 +97,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(on, path):
 
 
 def test_a_thread_that_cannot_be_read_is_told_by_the_exit_status(on, path):
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'new'")
     conn.close()
     answer = on("--older-than", "30d")

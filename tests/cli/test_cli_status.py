@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -17,7 +16,7 @@ from langgraph_ephemeral_checkpointer import (
     survey,
     thread_statuses,
 )
-from tests.cli.threads import put, run, threads_in
+from tests.cli.threads import dump, put, run, threads_in
 
 POLICY = TTLPolicy(idle_ttl_seconds=3600)
 
@@ -108,9 +107,9 @@ def test_the_limit_stops_early_and_says_so(call, file):
 
 
 def test_status_changes_nothing(call, file):
-    before = list(sqlite3.connect(file).iterdump())
+    before = dump(file)
     call(*words(file, "--hard-age-ttl", "1s", "--max-checkpoints", "1"))
-    assert list(sqlite3.connect(file).iterdump()) == before
+    assert dump(file) == before
 
 
 HOSTILE = ["", " a", "a ", '"a"', "a\nb", "\x1b[31mred", "a\u202eb", "ü", "日本", "a b", "tab\t"]

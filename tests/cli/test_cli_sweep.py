@@ -9,7 +9,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_ephemeral_checkpointer.strategies import SqliteStrategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
-from tests.cli.threads import graph, put, run, threads_in
+from tests.cli.threads import dump, graph, put, run, threads_in
 
 ALL = {"idle", "fresh", "waiting", "ageless"}
 
@@ -43,9 +43,9 @@ def test_a_sweep_tells_what_it_deleted_and_what_it_kept_and_why(call, file):
 
 
 def test_a_dry_run_tells_the_same_and_deletes_nothing(call, file):
-    before = list(sqlite3.connect(file).iterdump())
+    before = dump(file)
     dry = call(*words(file, "--dry-run"))
-    assert list(sqlite3.connect(file).iterdump()) == before
+    assert dump(file) == before
     assert (dry.status, dry.err) == (0, "dry run: nothing was written\n")
     live = call(*words(file))
     undone = dry.out.replace("would delete", "deleted").replace("would keep", "kept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -33,7 +34,7 @@ def on(call, path):
 
 
 def rows(path):
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         return {
             table: sorted(map(repr, conn.execute(f"SELECT * FROM {table}")))
             for table in ("checkpoints", "writes")
@@ -118,13 +119,13 @@ def test_print_writes_the_statements_and_changes_nothing(on, path):
     printed = on("setup", "--print")
     assert printed.status == 0
     assert on("trash").status == 1
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         conn.executescript(printed.out)
     assert on("trash", "--json").status == 0
 
 
 def test_orphans_are_shown_and_deleted(on, path):
-    with sqlite3.connect(path) as conn:
+    with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute("DELETE FROM checkpoints WHERE thread_id = 'a'")
         loose = conn.execute("SELECT count(*) FROM writes WHERE thread_id = 'a'").fetchone()[0]
     assert on("orphans", "--json").out == ""

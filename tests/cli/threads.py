@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -130,3 +131,9 @@ def run(*words: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[s
         timeout=60,
         check=False,
     )
+
+
+def dump(path):
+    """Everything in an SQLite file, as text."""
+    with closing(sqlite3.connect(path)) as conn:
+        return list(conn.iterdump())
