@@ -146,7 +146,6 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 )
         if orphan_age_seconds is not None:
             orphan_age_seconds = positive_seconds("orphan_age_seconds", orphan_age_seconds)
-        self._grace_seconds = grace_seconds
         self._orphan_age_seconds = orphan_age_seconds
         self._orphan_round = OrphanRound()
         self._tenant_round = TenantRound()

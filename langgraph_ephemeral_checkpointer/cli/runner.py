@@ -37,12 +37,10 @@ class Health:
         self._unready_after = unready_after
         self.failures = 0
         """Failed sweeps in a row."""
-        self.last_failure = ""
 
     def note(self, failure: str | None) -> None:
         """Note how a sweep ended: None if well."""
         self.failures = 0 if failure is None else self.failures + 1
-        self.last_failure = failure or ""
 
     def answer(self) -> tuple[int, str, bytes]:
         """Give the answer to a readiness probe."""

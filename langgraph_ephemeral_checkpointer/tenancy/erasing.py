@@ -19,7 +19,6 @@ from langgraph_ephemeral_checkpointer.tenancy.pruning import prune
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.tenancy.survival import (
     latest_of_each,
-    newest_roots,
     without_runs,
 )
 
@@ -140,11 +139,6 @@ def keep_latest_each(names: Names, owned: Iterable[tuple[str, str]]) -> Plan[Ste
     """Prune (tenant, thread) pairs to the newest checkpoint of each namespace."""
     for tenant, thread_id in owned:
         yield Transaction(prune(names, tenant, thread_id, latest_of_each))
-
-
-def keep_newest(names: Names, tenant: str, thread_id: str, keep: int) -> Plan[Step, None]:
-    """Prune a thread to the newest ``keep`` of its root namespace and what those need."""
-    yield Transaction(prune(names, tenant, thread_id, partial(newest_roots, keep=keep)))
 
 
 def erase_runs(names: Names, tenant: str, runs: Sequence[str]) -> Plan[Step, None]:
