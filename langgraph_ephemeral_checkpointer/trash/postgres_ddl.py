@@ -16,10 +16,9 @@ from psycopg import sql
 from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
-    FIRST,
+    NOT_THE_FIRST,
     ON_SAVE,
     RESTORE,
-    SNAPSHOT_STAYS,
     STILL_THERE,
     TRASH_GREW,
 )
@@ -124,7 +123,7 @@ class Layout:
         # The lock of a thread is keyed by the trash table too, so that two schemas of one
         # database never meet. Two threads whose hashes collide only wait for each other.
         seed = _oid(trash)
-        newest = self.name("lgec_trash_newest")
+        bound = self.name("lgec_trash_bound")
         names: dict[str, sql.Composable] = {
             "schema": sql.Identifier(self.schema),
             "trash": trash,
@@ -135,13 +134,11 @@ class Layout:
             "trash_checkpoints": self.kept("checkpoints"),
             "trash_blobs": self.kept("checkpoint_blobs"),
             "trash_writes": self.kept("checkpoint_writes"),
-            "newest": sql.SQL("{}::pg_catalog.regclass").format(
-                sql.Literal(newest.as_string(None))
-            ),
-            "sequence": newest,
+            "bound": sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(bound.as_string(None))),
+            "sequence": bound,
             "trash_grew": self.name("lgec_trash_grew"),
             "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
-            "key_of_newest": sql.SQL("hashtextextended('', {})").format(_oid(newest)),
+            "key_of_bound": sql.SQL("hashtextextended('', {})").format(_oid(bound)),
             "key_of_row": sql.SQL("hashtextextended(thread_id, {})").format(seed),
             "key_of_new": sql.SQL("pg_catalog.hashtextextended(NEW.thread_id, {})").format(seed),
             "trigger": sql.Identifier(_TRIGGER),
@@ -210,8 +207,7 @@ class Layout:
                 "function": self.name(f"lgec_undo_{table}"),
                 "still_there": self.name(f"lgec_still_there_{table}"),
                 "bring_back": self.name(f"lgec_bring_back_{table}"),
-                "first": sql.SQL(FIRST[table]),
-                "snapshot_stays": sql.SQL(SNAPSHOT_STAYS),
+                "not_the_first": sql.SQL(NOT_THE_FIRST[table]),
                 "cannot_descend": self.fill(CANNOT_DESCEND[table]),
                 "live": self.name(table),
                 "others": _comma(map(sql.Identifier, others)),

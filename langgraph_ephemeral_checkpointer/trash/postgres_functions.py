@@ -16,32 +16,32 @@ END
 $lgec$
 """
 
-# What the trash got last: the greatest checkpoint id that was ever moved there, by text as the
-# "C" collation orders it, kept as a number in a sequence. Reading a sequence costs a twentieth of
-# asking a table, and needs no snapshot. Its first 12 digits are kept, behind a 1 that keeps
-# leading zeros; of ids that do not begin like UUIDs, the greatest number of all. It only ever
-# rises, which at worst makes a save ask in vain. It is nothing (NULL) until the first move, which
-# then looks through the whole trash, whatever brought that here. A sweep calls this under the
-# locks of its threads, and two sweeps one after the other.
+# All ids in the trash are below a bound, in the order of the "C" collation: the first eight
+# digits of the greatest one (of an id of LangGraph the time, to half a minute), plus one. It is
+# kept in a sequence, since reading one costs a small part of asking a table and needs no
+# snapshot. Where an id does not begin like a UUID, the bound is ffffffff. It only ever rises;
+# too high, it makes saves ask the trash in vain. It is NULL until the first move, which then
+# looks through the whole trash, whatever brought that here. A sweep calls this under the locks
+# of its threads, and two sweeps one after the other.
 TRASH_GREW = """
 CREATE OR REPLACE FUNCTION {trash_grew}(generations bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
 DECLARE
-    known bigint;
-    newest text;
-    reached bigint;
+    bound bigint;
+    greatest_id text;
+    needed bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock({key_of_newest});
-    known := pg_sequence_last_value({newest});
-    SELECT max(checkpoint_id COLLATE "C") INTO newest FROM {trash_checkpoints}
-    WHERE known IS NULL OR generation = ANY (generations);
-    reached := CASE
-        WHEN newest IS NULL THEN known
-        WHEN newest COLLATE "C" ~ '^[0-9a-f]{{8}}-[0-9a-f]{{4}}'
-        THEN ('x1' || substr(newest, 1, 8) || substr(newest, 10, 4))::bit(52)::bigint
-        ELSE x'1ffffffffffff'::bigint END;
-    IF reached > coalesce(known, 0) THEN
-        PERFORM setval({newest}, reached);
+    PERFORM pg_advisory_xact_lock({key_of_bound});
+    bound := pg_sequence_last_value({bound});
+    SELECT max(checkpoint_id COLLATE "C") INTO greatest_id FROM {trash_checkpoints}
+    WHERE bound IS NULL OR generation = ANY (generations);
+    needed := CASE
+        WHEN greatest_id COLLATE "C" ~ '^[0-9a-e][0-9a-f]{{7}}'
+        -- Eight digits also where the first is 0, as the bound is compared as text.
+        THEN greatest(x'10000000'::bigint, ('x' || left(greatest_id, 8))::bit(32)::bigint + 1)
+        WHEN greatest_id IS NOT NULL THEN x'ffffffff'::bigint END;
+    IF needed > coalesce(bound, 0) THEN
+        PERFORM setval({bound}, needed);
     END IF;
 END
 $lgec$
@@ -51,26 +51,27 @@ $lgec$
 # rest of it. It runs with the rights of its owner on the search path of whoever saves, so it
 # names even operators in full.
 #
-# All that most saves need is one expression, which plpgsql evaluates without a query, in the
-# order of the CASE: the lock, which never is NULL; then, so on what was committed under that
-# lock, whether what is built upon is newer than everything in the trash. Only if not, the trash
-# is asked, by a query of its own and so on a newer snapshot than the lock. PERFORM, since EXISTS
-# would be planned for its first row, and so as a walk through the whole list.
+# Most saves need no more than one expression, which plpgsql evaluates without a query, in the
+# order of the CASE: the lock, which never is NULL; then, and so on what was done under it, the
+# bound. Only below it the trash is asked, by a query of its own and so on a newer snapshot than
+# the lock. PERFORM, since EXISTS would be planned for its first row, and so as a walk through
+# the whole list.
 #
-# Where snapshots do not move (REPEATABLE READ and above) the checkpoint that is built upon is
-# locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
+# Where snapshots do not move (REPEATABLE READ and above) the query may see the trash as it was
+# before a move. The bound is no part of a snapshot; below it, the checkpoint that is built upon
+# is locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
 ON_SAVE = """
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER AS $lgec$
 BEGIN
-    IF (CASE {first}
+    IF (CASE {not_the_first}
         WHEN pg_catalog.pg_advisory_xact_lock_shared({key_of_new}) IS NULL THEN false
-        WHEN {snapshot_stays} THEN false
         ELSE {cannot_descend} END)
     THEN
         RETURN NEW;
     END IF;
-    IF {snapshot_stays} THEN
+    IF pg_catalog.current_setting('transaction_isolation')
+       OPERATOR(pg_catalog.<>) 'read committed' THEN
         PERFORM {still_there}(NEW);
     END IF;
     PERFORM 1 FROM {trash} WHERE thread_id OPERATOR(pg_catalog.=) NEW.thread_id;
@@ -82,34 +83,29 @@ END
 $lgec$
 """
 
-SNAPSHOT_STAYS = (
-    "pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed'"
-)
-
 # The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
-# the first of them stands for all. Said here, since WHEN on the trigger is parsed at each insert.
-FIRST = {
+# the first of them stands for all. A WHEN on the trigger would be parsed again at each insert,
+# which costs more than calling the function.
+NOT_THE_FIRST = {
     "checkpoints": "",
     "checkpoint_writes": "WHEN NEW.idx OPERATOR(pg_catalog.>) 0 THEN true",
 }
 
-# Whether a row cannot descend from the trash, without asking it. Without a parent it may, by its
-# values; in a subgraph and with parents in its metadata, by those. Nothing above "f" counts as
-# newer, since that is where the ids end that do not begin like UUIDs.
-_NEWER = """
-    pg_catalog."left"({id}, 13) COLLATE pg_catalog."C" OPERATOR(pg_catalog.>)
-        pg_catalog.overlay(pg_catalog.substr(pg_catalog.to_hex(
-            pg_catalog.pg_sequence_last_value({{newest}})), 2), '-', 9, 0)
-    AND {id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.<) 'f'"""
+# That nothing in the trash can be what a row descends from (see BRING_BACK): what it builds on
+# is not below the bound. Above "f" nothing is decided, since ids of any form may be there. A
+# checkpoint without a parent may descend by its values, one with parents in its metadata by
+# those; NULL asks.
+_ABOVE = """{id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.>=)
+            pg_catalog.to_hex(pg_catalog.pg_sequence_last_value({{bound}}))
+        AND {id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.<) 'f'"""
 CANNOT_DESCEND = {
-    "checkpoints": """
-    NEW.parent_checkpoint_id IS NOT NULL
-    AND NEW.checkpoint_ns OPERATOR(pg_catalog.=) ''
-    AND NEW.metadata OPERATOR(pg_catalog.->) 'parents' OPERATOR(pg_catalog.=)
-        '{{}}'::pg_catalog.jsonb
-    AND """
-    + _NEWER.format(id='LEAST(NEW.parent_checkpoint_id COLLATE pg_catalog."C", NEW.checkpoint_id)'),
-    "checkpoint_writes": _NEWER.format(id="NEW.checkpoint_id"),
+    "checkpoints": _ABOVE.format(id="NEW.parent_checkpoint_id")
+    + """
+        AND NEW.checkpoint_id COLLATE pg_catalog."C" OPERATOR(pg_catalog.>)
+            NEW.parent_checkpoint_id
+        AND NEW.metadata OPERATOR(pg_catalog.->) 'parents' OPERATOR(pg_catalog.=)
+            '{{}}'::pg_catalog.jsonb""",
+    "checkpoint_writes": _ABOVE.format(id="NEW.checkpoint_id"),
 }
 
 STILL_THERE = {

@@ -400,6 +400,8 @@ class TestPostgres:
             sweeper.sweep()
             now[0] += 1000
             writer.execute(*save)
+            # Without the lock the sweep would wait for the save, which this very test ends.
+            saver.conn.execute("SET lock_timeout = '5s'")
             assert sweeper.sweep().emptied_trash_count == 0
             writer.rollback()
             assert sweeper.sweep().emptied_trash_count == 1
@@ -611,6 +613,6 @@ def _child_of(saver, thread_id):
     child = _checkpoint()["id"]
     statement = (
         "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
-        "checkpoint, metadata) VALUES (%s, '', %s, %s, '{}', '{}')"
+        "checkpoint, metadata) VALUES (%s, '', %s, %s, '{}', '{\"parents\": {}}')"
     )
     return statement, (thread_id, child, parent)
