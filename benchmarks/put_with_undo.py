@@ -14,7 +14,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ Turns = dict[bool, list[Turn]]
 
 
 def ratio(turns: Turns, measure: str = "cpu") -> float:
-    """Compare with and without: the median of the pairs."""
+    """Compare the saves with and without, by CPU or wall time: the median of the pairs."""
     return statistics.median(
         getattr(with_, measure) / getattr(without, measure)
         for with_, without in zip(turns[True], turns[False], strict=True)
@@ -98,19 +98,16 @@ def compare(
         for round_ in range(rounds + 1):
             pair = [(False, bare), (True, hooked)]
             for triggers, saver in pair if round_ % 2 else reversed(pair):
-                turn = _turn(
-                    saver, saves, lambda saver=saver: save(saver, f"round-{round_}", saves)
-                )
+                turn = _turn(saver, f"round-{round_}", saves)
                 if round_:  # the first warms up
                     turns[triggers].append(turn)
     return turns
 
 
-def _turn(saver: Any, saves: int, call: Callable[[], None]) -> Turn:
-    conn = saver.conn
-    backend = conn.info.backend_pid if hasattr(conn, "info") else None
+def _turn(saver: Any, thread_id: str, saves: int) -> Turn:
+    backend = getattr(getattr(saver.conn, "info", None), "backend_pid", None)
     wall, cpu = time.perf_counter(), cpu_seconds(backend)
-    call()
+    save(saver, thread_id, saves)
     return Turn((time.perf_counter() - wall) / saves, (cpu_seconds(backend) - cpu) / saves)
 
 
@@ -135,12 +132,12 @@ def main() -> int:
     print(f"{options.backend}, {options.trash} threads in the trash, each save, in us:")
     for measure in ("cpu", "wall"):
         without, with_ = (
-            [getattr(turn, measure) * 1e6 for turn in turns[k]] for k in (False, True)
+            [getattr(turn, measure) * 1e6 for turn in turns[triggers]] for triggers in (False, True)
         )
         print(
-            f"  {measure}: {statistics.median(without):.0f} without, {statistics.median(with_):.0f} "
-            f"with, {ratio(turns, measure):.3f} times; fastest {min(without):.0f} and "
-            f"{min(with_):.0f}"
+            f"  {measure}: {statistics.median(without):.0f} without, "
+            f"{statistics.median(with_):.0f} with, {ratio(turns, measure):.3f} times; fastest "
+            f"{min(without):.0f} and {min(with_):.0f}"
         )
     return 0
 

@@ -37,8 +37,8 @@ BEGIN
     WHERE bound IS NULL OR generation = ANY (generations);
     needed := CASE
         WHEN greatest_id COLLATE "C" ~ '^[0-9a-e][0-9a-f]{{7}}'
-        -- Eight digits also where the first is 0, as the bound is compared as text.
-        THEN greatest(x'10000000'::bigint, ('x' || left(greatest_id, 8))::bit(32)::bigint + 1)
+        -- As text it is compared without leading zeros, which can only make it greater.
+        THEN ('x' || left(greatest_id, 8))::bit(32)::bigint + 1
         WHEN greatest_id IS NOT NULL THEN x'ffffffff'::bigint END;
     IF needed > coalesce(bound, 0) THEN
         PERFORM setval({bound}, needed);
