@@ -10,6 +10,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -93,25 +94,23 @@ _STEPS = """
             || substr(earlier, 13) || '-8000-' || lpad(to_hex(salt - 1), 12, '0') END AS parent
     ) AS ids
 """
-_FILL = [
-    """
-    INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
-        checkpoint, metadata)
+_FILL = {
+    "checkpoints": """
+        (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
     SELECT thread_id, '', id, parent,
         replace(replace(%(document)s, '<id>', id), '<version>', version)::jsonb,
         %(metadata)s::jsonb
     """,
-    """
-    INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+    "checkpoint_blobs": """
+        (thread_id, checkpoint_ns, channel, version, type, blob)
     SELECT thread_id, '', 'messages', version, 'msgpack', %(messages)s
     """,
-    """
-    INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx,
-        channel, type, blob)
+    "checkpoint_writes": """
+        (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob)
     SELECT thread_id, '', id, lpad(to_hex(step), 8, '0') || '-0000-0000-0000-000000000000', 0,
         'messages', 'msgpack', substr(%(messages)s, 1, 200)
     """,
-]
+}
 
 
 def fill_postgres(
@@ -129,11 +128,14 @@ def fill_postgres(
         "metadata": json.dumps({"source": "loop", "step": 1, "parents": {}}),
         "messages": _MESSAGES,
     }
-    with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as conn:
-        for insert in _FILL:
-            conn.execute(insert + _STEPS, values)
-        for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+
+    def fill(table: str) -> None:
+        with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as conn:
+            conn.execute(f"INSERT INTO {table} {_FILL[table]} {_STEPS}", values)
             conn.execute(f"VACUUM ANALYZE {table}")
+
+    with ThreadPoolExecutor(len(_FILL)) as pool:
+        list(pool.map(fill, _FILL))
 
 
 def fill_sqlite(
