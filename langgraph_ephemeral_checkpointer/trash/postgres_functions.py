@@ -19,29 +19,33 @@ $lgec$
 # All ids in the trash are below a bound, in the order of the "C" collation: the first eight
 # digits of the greatest one (of an id of LangGraph the time, to half a minute), plus one. It is
 # kept in a sequence, since reading one costs a small part of asking a table and needs no
-# snapshot. Where an id does not begin like a UUID, the bound is ffffffff. It only ever rises;
-# too high, it makes saves ask the trash in vain. It is NULL until the first move, which then
-# looks through the whole trash, whatever brought that here. A sweep calls this under the locks
-# of its threads, and two sweeps one after the other.
+# snapshot. It only ever rises; too high, it makes saves ask the trash in vain. Where an id does
+# not begin like a UUID, the sequence is marked as not called, so that savers read NULL and ask.
+# So it is before the first move, which then looks through the whole trash, whatever brought that
+# here. A sweep calls this under the locks of its threads, and two sweeps one after the other.
 TRASH_GREW = """
 CREATE OR REPLACE FUNCTION {trash_grew}(generations bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
 DECLARE
     bound bigint;
     greatest_id text;
-    needed bigint;
+    digits text;
+    needed bigint := x'ffffffff'::bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock({key_of_bound});
-    bound := pg_sequence_last_value({bound});
+    SELECT last_value INTO bound FROM {sequence};
     SELECT max(checkpoint_id COLLATE "C") INTO greatest_id FROM {trash_checkpoints}
-    WHERE bound IS NULL OR generation = ANY (generations);
-    needed := CASE
-        WHEN greatest_id COLLATE "C" ~ '^[0-9a-e][0-9a-f]{{7}}'
-        -- As text it is compared without leading zeros, which can only make it greater.
-        THEN ('x' || left(greatest_id, 8))::bit(32)::bigint + 1
-        WHEN greatest_id IS NOT NULL THEN x'ffffffff'::bigint END;
-    IF needed > coalesce(bound, 0) THEN
-        PERFORM setval({bound}, needed);
+    WHERE bound = 1 OR generation = ANY (generations);
+    IF greatest_id IS NULL THEN
+        RETURN;
+    END IF;
+    -- As text the bound has no leading zeros, which can only make it greater.
+    digits := substring(greatest_id COLLATE "C" FROM '^[0-9a-e][0-9a-f]{{7}}');
+    IF digits IS NOT NULL THEN
+        needed := ('x' || digits)::bit(32)::bigint + 1;
+    END IF;
+    IF needed > bound THEN
+        PERFORM setval({bound}, needed, digits IS NOT NULL);
     END IF;
 END
 $lgec$
@@ -92,19 +96,17 @@ NOT_THE_FIRST = {
 }
 
 # That nothing in the trash can be what a row descends from (see BRING_BACK): what it builds on
-# is not below the bound. Above "f" nothing is decided, since ids of any form may be there. A
-# checkpoint without a parent may descend by its values, one with parents in its metadata by
-# those; NULL asks.
+# is not below the bound. A checkpoint without a parent may descend by its values, one in a
+# subgraph by the parents in its metadata; NULL asks. Each function here is looked up again in
+# every transaction, so they are few.
 _ABOVE = """{id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.>=)
-            pg_catalog.to_hex(pg_catalog.pg_sequence_last_value({{bound}}))
-        AND {id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.<) 'f'"""
+            pg_catalog.to_hex(pg_catalog.pg_sequence_last_value({{bound}}))"""
 CANNOT_DESCEND = {
-    "checkpoints": _ABOVE.format(id="NEW.parent_checkpoint_id")
+    "checkpoints": "NEW.checkpoint_ns OPERATOR(pg_catalog.=) '' AND "
+    + _ABOVE.format(id="NEW.parent_checkpoint_id")
     + """
         AND NEW.checkpoint_id COLLATE pg_catalog."C" OPERATOR(pg_catalog.>)
-            NEW.parent_checkpoint_id
-        AND NEW.metadata OPERATOR(pg_catalog.->) 'parents' OPERATOR(pg_catalog.=)
-            '{{}}'::pg_catalog.jsonb""",
+            NEW.parent_checkpoint_id""",
     "checkpoint_writes": _ABOVE.format(id="NEW.checkpoint_id"),
 }
 
