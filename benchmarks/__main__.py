@@ -1,6 +1,7 @@
 """Every row of the table, one process each: python -m benchmarks [--scale F] [ROW ...]
 
-Prints the table with goal, figure and verdict, and writes it down with the machine.
+Prints the table with goal, figure and verdict, where one is missed by how much and why, and
+writes it down with the machine. A missed goal is a result; a row that fails is an exit status.
 """
 
 from __future__ import annotations
@@ -57,6 +58,19 @@ def versions() -> str:
     return ", ".join([f"Python {platform.python_version()}", *listed])
 
 
+def table(rows: dict[str, Row | None]) -> list[str]:
+    """Write the rows as a table in Markdown."""
+    lines = ["| what | data | goal | figure | verdict |", "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        if row is None:
+            lines.append(f"| {name} | | | | **failed** |")
+            continue
+        for goal in row.goals:
+            verdict = goal.verdict if goal.met else f"**{goal.verdict}**: {row.excuse}"
+            lines.append(f"| {row.what} | {row.data} | {goal.goal} | {goal.figure} | {verdict} |")
+    return lines
+
+
 def report(rows: dict[str, Row | None], scale: float, minutes: float) -> str:
     """Write the table and the times behind it in Markdown."""
     lines = [
@@ -75,16 +89,8 @@ def report(rows: dict[str, Row | None], scale: float, minutes: float) -> str:
         "",
         "Contenders take turns on copies of the same data; the fastest turns are compared.",
         "",
-        "| what | data | goal | figure | verdict |",
-        "|---|---|---|---|---|",
+        *table(rows),
     ]
-    for name, row in rows.items():
-        if row is None:
-            lines.append(f"| {name} | | | | **failed** |")
-            continue
-        for goal in row.goals:
-            verdict = goal.verdict if goal.met else f"**{goal.verdict}**"
-            lines.append(f"| {row.what} | {row.data} | {goal.goal} | {goal.figure} | {verdict} |")
     for row in filter(None, rows.values()):
         lines += ["", f"**{row.what}**", "", *(f"- {note}" for note in row.notes)]
     return "\n".join(lines) + "\n"
@@ -113,8 +119,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lgec-bench-") as folder:
         for name in options.rows or ROWS:
             arguments = ["--scale", str(options.scale), "--rounds", str(options.rounds)]
+            began = time.monotonic()
             row = rows[name] = measure(name, arguments, Path(folder))
-            print(show(row) if row else f"{name}: failed, see above", flush=True)
+            print(show(row) if row else f"{name}: failed, see above")
+            print(f"    measured in {time.monotonic() - began:.0f} s", flush=True)
+    print("", *table(rows), "", sep="\n")
     # A run of some rows, or on less data, must not stand where the full table is read.
     output = options.output or (_RESULTS if options.scale == 1 and not options.rows else None)
     if output is not None:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -65,12 +65,21 @@ class Row:
         data: On which data, as it really was.
         goals: The figures.
         notes: The times behind them, and what else a reader must know.
+        why: What keeps a figure from its goal, where one is missed; printed only then.
     """
 
     what: str
     data: str
     goals: list[Goal]
     notes: list[str] = field(default_factory=list)
+    why: str = ""
+
+    @property
+    def excuse(self) -> str:
+        """Say why a goal was missed; empty where none was."""
+        if all(goal.met for goal in self.goals):
+            return ""
+        return self.why or "not known: profile it"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -104,6 +113,18 @@ def clock(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
+
+
+def cpu_seconds(*processes: int | None) -> float:
+    """Give the CPU time of this process and of others (a server's backend), in seconds so far.
+
+    Those of others can be read on Linux only; elsewhere they count nothing.
+    """
+    used = time.process_time()
+    for process in processes:
+        with suppress(OSError):
+            used += int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+    return used
 
 
 def take_turns(rounds: int, **contenders: Callable[[], float]) -> dict[str, list[float]]:
@@ -150,6 +171,8 @@ def show(row: Row) -> str:
     """Write a row for a terminal."""
     lines = [f"{row.what}: {row.data}"]
     lines += [f"  {goal.goal}: {goal.figure}, {goal.verdict}" for goal in row.goals]
+    if row.excuse:
+        lines.append(f"  why: {row.excuse}")
     return "\n".join([*lines, *(f"    {note}" for note in row.notes)])
 
 

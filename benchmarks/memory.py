@@ -35,6 +35,7 @@ def measure(options: Options) -> Row:
         f"Postgres and SQLite, {threads:,} threads, policy without resolver",
         [Goal("growth", max(grown.values()) / _MB, 50, unit="MB")],
         notes,
+        why="likely: a page of threads, a batch, and the ids of what was deleted are held at once",
     )
 
 

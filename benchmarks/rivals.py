@@ -48,13 +48,13 @@ def sweep(**what: Any) -> dict[str, Any]:
     return _run(sys.executable, {"PYTHONPATH": str(_HERE.parent)}, what)
 
 
-def namesake_sweep(**what: Any) -> dict[str, Any]:
+def namesake_sweep(*, patience: float = PATIENCE, **what: Any) -> dict[str, Any]:
     """Sweep once with the namesake; otherwise as :func:`sweep`.
 
     Raises:
-        subprocess.TimeoutExpired: After ``PATIENCE``.
+        subprocess.TimeoutExpired: After ``patience`` seconds.
     """
-    return _run(namesake_python(), {}, what, PATIENCE)
+    return _run(namesake_python(), {}, what, patience)
 
 
 def _run(

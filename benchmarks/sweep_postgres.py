@@ -77,6 +77,8 @@ def measure(options: Options) -> Row:
             *describe(times),
             f"finding the ids for the plain DELETEs, not counted: {min(finding):.3g} s more",
         ],
+        why="the ids are found first, then each expired thread is read again in the transaction "
+        "that deletes it, where plain DELETEs are given their ids",
     )
 
 

@@ -226,6 +226,8 @@ class PostgresBin:
             (generations, [total[owner] for owner in owners]),
             fetch=False,
         )
+        # Last, since other sweeps that move threads wait here until this one commits.
+        yield Statement(layout.fill("SELECT {trash_grew}(%s::bigint[])"), (generations,))
         return int(removed[0])
 
 

@@ -15,12 +15,15 @@ from psycopg import sql
 
 from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
     BRING_BACK,
+    CANNOT_DESCEND,
+    NOT_THE_FIRST,
     ON_SAVE,
     RESTORE,
     STILL_THERE,
+    TRASH_GREW,
 )
 
-VERSION = 1
+VERSION = 2
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
@@ -36,10 +39,6 @@ _KEYS = {
     "checkpoint_blobs": ("thread_id", "checkpoint_ns", "channel", "version"),
     "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
 }
-
-# The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
-# the first of them stands for all.
-_WHEN = {"checkpoints": "", "checkpoint_writes": "WHEN (NEW.idx <= 0)"}
 
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
@@ -123,9 +122,8 @@ class Layout:
         trash = self.name("lgec_trash")
         # The lock of a thread is keyed by the trash table too, so that two schemas of one
         # database never meet. Two threads whose hashes collide only wait for each other.
-        seed = sql.SQL("{}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8").format(
-            sql.Literal(trash.as_string(None))
-        )
+        seed = _oid(trash)
+        bound = self.name("lgec_trash_bound")
         names: dict[str, sql.Composable] = {
             "schema": sql.Identifier(self.schema),
             "trash": trash,
@@ -136,7 +134,11 @@ class Layout:
             "trash_checkpoints": self.kept("checkpoints"),
             "trash_blobs": self.kept("checkpoint_blobs"),
             "trash_writes": self.kept("checkpoint_writes"),
+            "bound": sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(bound.as_string(None))),
+            "sequence": bound,
+            "trash_grew": self.name("lgec_trash_grew"),
             "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
+            "key_of_bound": sql.SQL("hashtextextended('', {})").format(_oid(bound)),
             "key_of_row": sql.SQL("hashtextextended(thread_id, {})").format(seed),
             "key_of_new": sql.SQL("pg_catalog.hashtextextended(NEW.thread_id, {})").format(seed),
             "trigger": sql.Identifier(_TRIGGER),
@@ -177,6 +179,7 @@ class Layout:
                 "CREATE TABLE IF NOT EXISTS {restored} ("
                 "thread_id text PRIMARY KEY, restored_at float8, keep_until float8)"
             ),
+            self.fill("CREATE SEQUENCE IF NOT EXISTS {sequence}"),
         ]
         for table in TABLES:
             names = {"live": self.name(table), "kept": self.kept(table)}
@@ -197,14 +200,15 @@ class Layout:
                 )
                 for column, type_ in self.lacking[table]
             ]
-        made += [self._restore_function(), self._mark_function()]
+        made += [self.fill(TRASH_GREW), self._restore_function(), self._mark_function()]
         for table in TRIGGERED:
             others = [c for c in self.columns[table] if c not in _KEYS[table]]
             more: dict[str, sql.Composable] = {
                 "function": self.name(f"lgec_undo_{table}"),
                 "still_there": self.name(f"lgec_still_there_{table}"),
                 "bring_back": self.name(f"lgec_bring_back_{table}"),
-                "when": sql.SQL(_WHEN[table]),
+                "not_the_first": sql.SQL(NOT_THE_FIRST[table]),
+                "cannot_descend": self.fill(CANNOT_DESCEND[table]),
                 "live": self.name(table),
                 "others": _comma(map(sql.Identifier, others)),
                 "into_new": _comma(sql.Identifier("row_", column) for column in others),
@@ -215,7 +219,7 @@ class Layout:
                 self.fill(ON_SAVE, **more),
                 self.fill("DROP TRIGGER IF EXISTS {trigger} ON {live}", **more),
                 self.fill(
-                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} FOR EACH ROW {when} "
+                    "CREATE TRIGGER {trigger} BEFORE INSERT ON {live} FOR EACH ROW "
                     "EXECUTE FUNCTION {function}()",
                     **more,
                 ),
@@ -245,9 +249,11 @@ class Layout:
                         live=self.name(table),
                     )
                 )
-        drops.append(self.fill("DROP FUNCTION IF EXISTS {restore}(bigint[])"))
         return [
             *drops,
+            self.fill("DROP FUNCTION IF EXISTS {restore}(bigint[])"),
+            self.fill("DROP FUNCTION IF EXISTS {trash_grew}(bigint[])"),
+            self.fill("DROP SEQUENCE IF EXISTS {sequence}"),
             *(
                 self.fill("DROP TABLE IF EXISTS {table}", table=self.name(table))
                 for table in (*_KEPT.values(), "lgec_restored", "lgec_trash")
@@ -280,6 +286,12 @@ class Layout:
 
 def _comma(parts: Iterable[sql.Composable]) -> sql.Composed:
     return sql.SQL(", ").join(parts)
+
+
+def _oid(name: sql.Identifier) -> sql.Composed:
+    return sql.SQL("{}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8").format(
+        sql.Literal(name.as_string(None))
+    )
 
 
 def _mark(columns: dict[str, tuple[str, ...]]) -> str:

@@ -16,19 +16,64 @@ END
 $lgec$
 """
 
+# All ids in the trash are below a bound, in the order of the "C" collation: the first eight
+# digits of the greatest one (of an id of LangGraph the time, to half a minute), plus one. It is
+# kept in a sequence, since reading one costs a small part of asking a table and needs no
+# snapshot. It only ever rises; too high, it makes saves ask the trash in vain. Where an id does
+# not begin like a UUID, the sequence is marked as not called, so that savers read NULL and ask.
+# So it is before the first move, which then looks through the whole trash, whatever brought that
+# here. A sweep calls this under the locks of its threads, and two sweeps one after the other.
+TRASH_GREW = """
+CREATE OR REPLACE FUNCTION {trash_grew}(generations bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $lgec$
+DECLARE
+    bound bigint;
+    greatest_id text;
+    digits text;
+    needed bigint := x'ffffffff'::bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock({key_of_bound});
+    SELECT last_value INTO bound FROM {sequence};
+    SELECT max(checkpoint_id COLLATE "C") INTO greatest_id FROM {trash_checkpoints}
+    WHERE bound = 1 OR generation = ANY (generations);
+    IF greatest_id IS NULL THEN
+        RETURN;
+    END IF;
+    -- As text the bound has no leading zeros, which can only make it greater.
+    digits := substring(greatest_id COLLATE "C" FROM '^[0-9a-e][0-9a-f]{{7}}');
+    IF digits IS NOT NULL THEN
+        needed := ('x' || digits)::bit(32)::bigint + 1;
+    END IF;
+    IF needed > bound THEN
+        PERFORM setval({bound}, needed, digits IS NOT NULL);
+    END IF;
+END
+$lgec$
+"""
+
 # What every save runs, so it is short and sets nothing: a SET on a function costs more than the
 # rest of it. It runs with the rights of its owner on the search path of whoever saves, so it
-# names even operators in full. In this order: the lock; then, in a statement of its own and so
-# on a newer snapshot, the question. PERFORM, since EXISTS would be planned for its first row,
-# and so as a walk through the whole list.
+# names even operators in full.
 #
-# Where snapshots do not move (REPEATABLE READ and above) the checkpoint that is built upon is
-# locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
+# Most saves need no more than one expression, which plpgsql evaluates without a query, in the
+# order of the CASE: the lock, which never is NULL; then, and so on what was done under it, the
+# bound. Only below it the trash is asked, by a query of its own and so on a newer snapshot than
+# the lock. PERFORM, since EXISTS would be planned for its first row, and so as a walk through
+# the whole list.
+#
+# Where snapshots do not move (REPEATABLE READ and above) the query may see the trash as it was
+# before a move. The bound is no part of a snapshot; below it, the checkpoint that is built upon
+# is locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
 ON_SAVE = """
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER AS $lgec$
 BEGIN
-    PERFORM pg_catalog.pg_advisory_xact_lock_shared({key_of_new});
+    IF (CASE {not_the_first}
+        WHEN pg_catalog.pg_advisory_xact_lock_shared({key_of_new}) IS NULL THEN false
+        ELSE {cannot_descend} END)
+    THEN
+        RETURN NEW;
+    END IF;
     IF pg_catalog.current_setting('transaction_isolation')
        OPERATOR(pg_catalog.<>) 'read committed' THEN
         PERFORM {still_there}(NEW);
@@ -41,6 +86,29 @@ BEGIN
 END
 $lgec$
 """
+
+# The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
+# the first of them stands for all. A WHEN on the trigger would be parsed again at each insert,
+# which costs more than calling the function.
+NOT_THE_FIRST = {
+    "checkpoints": "",
+    "checkpoint_writes": "WHEN NEW.idx OPERATOR(pg_catalog.>) 0 THEN true",
+}
+
+# That nothing in the trash can be what a row descends from (see BRING_BACK): what it builds on
+# is not below the bound. A checkpoint without a parent may descend by its values, one in a
+# subgraph by the parents in its metadata; NULL asks. Each function here is looked up again in
+# every transaction, so they are few.
+_ABOVE = """{id} COLLATE pg_catalog."C" OPERATOR(pg_catalog.>=)
+            pg_catalog.to_hex(pg_catalog.pg_sequence_last_value({{bound}}))"""
+CANNOT_DESCEND = {
+    "checkpoints": "NEW.checkpoint_ns OPERATOR(pg_catalog.=) '' AND "
+    + _ABOVE.format(id="NEW.parent_checkpoint_id")
+    + """
+        AND NEW.checkpoint_id COLLATE pg_catalog."C" OPERATOR(pg_catalog.>)
+            NEW.parent_checkpoint_id""",
+    "checkpoint_writes": _ABOVE.format(id="NEW.checkpoint_id"),
+}
 
 STILL_THERE = {
     "checkpoints": """

@@ -343,12 +343,16 @@ class TestPostgres:
             assert sweeper.sweep().deleted_thread_ids == ["t"]
 
     @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+    @pytest.mark.parametrize("moment", ["IMMEDIATE", "DEFERRED"])
     def test_a_save_that_comes_while_the_thread_is_moved_waits_and_brings_it_back(
-        self, backend, isolation
+        self, backend, isolation, moment
     ):
         with backend.open() as saver, psycopg.connect(backend.where) as writer:
             sweeper = sweeper_of(saver)
             sweeper.setup()
+            # As if only old threads were in the trash: what is saved now need not ask, until the
+            # sweep moves what it builds on.
+            backend.sql("SELECT setval('lgec_trash_bound', x'10000000'::bigint)")
             plain_graph(saver).invoke({"turns": []}, config("t"))
             before = backend.rows()
             save = _child_of(saver, "t")
@@ -366,7 +370,7 @@ class TestPostgres:
                     outcome.append("refused")
 
             thread = threading.Thread(target=put)
-            with _paused_before_commit(backend) as paused:
+            with _paused_move(backend, moment) as paused:
                 mover = threading.Thread(target=sweeper.sweep)
                 mover.start()
                 try:
@@ -400,6 +404,8 @@ class TestPostgres:
             sweeper.sweep()
             now[0] += 1000
             writer.execute(*save)
+            # Without the lock the sweep would wait for the save, which this very test ends.
+            saver.conn.execute("SET lock_timeout = '5s'")
             assert sweeper.sweep().emptied_trash_count == 0
             writer.rollback()
             assert sweeper.sweep().emptied_trash_count == 1
@@ -556,13 +562,13 @@ class TestPostgres:
             assert max(held) == 500
 
 
-class _paused_before_commit:  # noqa: N801 - used as a context manager
-    """Hold every transaction that puts something on the list of the trash, at its end."""
+class _paused_move:  # noqa: N801 - used as a context manager
+    """Hold every transaction that puts something on the list of the trash, then or at its end."""
 
     KEY = 424242
 
-    def __init__(self, backend):
-        self._backend = backend
+    def __init__(self, backend, moment="DEFERRED"):
+        self._backend, self._moment = backend, moment
         self._gate = psycopg.connect(backend.where, autocommit=True)
 
     def __enter__(self):
@@ -574,7 +580,7 @@ class _paused_before_commit:  # noqa: N801 - used as a context manager
         )
         self._backend.sql(
             "CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON lgec_trash "
-            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()"
+            f"DEFERRABLE INITIALLY {self._moment} FOR EACH ROW EXECUTE FUNCTION hold()"
         )
         return self
 
@@ -590,7 +596,7 @@ class _paused_before_commit:  # noqa: N801 - used as a context manager
         self._backend.sql("DROP FUNCTION hold()")
 
 
-def _wait_for_lock(backend, which=f"AND objid <> {_paused_before_commit.KEY}"):
+def _wait_for_lock(backend, which=f"AND objid <> {_paused_move.KEY}"):
     until = time.monotonic() + 20
     waiting = f"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted {which}"
     while not backend.sql(waiting):
@@ -611,6 +617,6 @@ def _child_of(saver, thread_id):
     child = _checkpoint()["id"]
     statement = (
         "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, "
-        "checkpoint, metadata) VALUES (%s, '', %s, %s, '{}', '{}')"
+        "checkpoint, metadata) VALUES (%s, '', %s, %s, '{}', '{\"parents\": {}}')"
     )
     return statement, (thread_id, child, parent)
