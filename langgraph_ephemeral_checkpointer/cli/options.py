@@ -22,6 +22,7 @@ from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 PLAIN_BACKENDS = ("memory", "sqlite", "postgres")
 TENANT_BACKEND = "tenant-postgres"
 BACKENDS = (*PLAIN_BACKENDS, TENANT_BACKEND)
+COORDINATED_BACKENDS = ("postgres", TENANT_BACKEND)
 
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop, jittered
+from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.durations import format_duration
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
@@ -169,7 +170,7 @@ class Runner:
                 self._note_sweep(SweepResult(errors={"": failure}))
         self._health.note(failure)
         # It has said once that coordination has no effect here.
-        if self._settings.backend != "postgres":
+        if self._settings.backend not in options.COORDINATED_BACKENDS:
             self._settings = replace(self._settings, coordinate=False)
 
     def _note_deleted(self, thread_id: str, reason: str) -> None:

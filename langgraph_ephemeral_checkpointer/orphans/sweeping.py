@@ -17,7 +17,12 @@ Steps: TypeAlias = Plan[Work, T]
 
 
 def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
-    """Find every orphan."""
+    """Find every orphan, of every tenant where the storage shows no particular one."""
+    parts = yield from _of_everyone(strategy, partial(_walk, strategy, before, now))
+    return [orphan for part in parts for orphan in part]
+
+
+def _walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
     found: list[Orphan] = []
     after: Any = None
     while True:
@@ -29,7 +34,11 @@ def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
 
 
 def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
-    """Find and delete every orphan, and count the rows."""
+    """Find and delete every orphan, and count the rows; of everybody, as :func:`walk`."""
+    return sum((yield from _of_everyone(strategy, partial(_remove, strategy, before, now))))
+
+
+def _remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
     removed, after = 0, None
     while True:
         page: OrphanPage = yield _look(strategy, before, now, after, PAGE_LIMIT)
@@ -39,20 +48,32 @@ def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
         after = page.next
 
 
+def _of_everyone(strategy: Strategy, plan: Callable[[], Steps[T]]) -> Steps[list[T]]:
+    if not strategy.spans_tenants:
+        return [(yield from plan())]
+    tenants = yield Work(strategy.tenants)
+    answers = []
+    for tenant in tenants:
+        with strategy.tenant_scope(tenant):
+            answers.append((yield from plan()))
+    return answers
+
+
 class OrphanRound:
     """Goes round the tables, a bounded part in each sweep, so that none costs much.
 
-    A small database is looked at whole in every sweep.
+    A small database is looked at whole in every sweep. Each tenant has its own round.
     """
 
     def __init__(self) -> None:
-        self._after: Any = None
+        self._after: dict[str | None, Any] = {}
 
     def advance(
         self, strategy: Strategy, before: float, now: float, *, dry_run: bool
     ) -> Steps[int]:
         """Look at the next part, delete its orphans, and count the rows."""
-        removed, after = 0, self._after
+        whose = strategy.tenant
+        removed, after = 0, self._after.get(whose)
         # The two kinds of rows are two parts; a round that ends begins again next time.
         for _ in range(2):
             page: OrphanPage = yield _look(strategy, before, now, after, SWEEP_LIMIT)
@@ -64,7 +85,9 @@ class OrphanRound:
             if after is None:
                 break
         if not dry_run:
-            self._after = after
+            self._after.pop(whose, None)
+            if after is not None:
+                self._after[whose] = after
         return removed
 
 
