@@ -170,9 +170,7 @@ def page(
     return OrphanPage(found, ("blobs", *_START) if kind == "writes" else None)
 
 
-def delete(
-    names: Names, tenant: str, orphans: Sequence[Orphan], before: float
-) -> list[Statement]:
+def delete(names: Names, tenant: str, orphans: Sequence[Orphan], before: float) -> list[Statement]:
     """The statements that delete what is still an orphan; each answers its row count.
 
     Every thread must be locked: no save then comes to rely on a value that is going.

@@ -242,7 +242,6 @@ class _Tables:
                     raise ThreadMovedError
         return outcomes
 
-
     def orphans(self, before: float, after: Any, limit: int) -> Batches[OrphanPage]:
         """Look for rows without a checkpoint."""
         statement = tenant_orphans.find(self._names, self._tenant, before, after, limit)
