@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -107,6 +108,7 @@ class Sweep:
             strategy, self.result, self._audit, batch_size=self.batch_size, dry_run=dry_run
         )
         self._seen = 0
+        self._sample: str | None = None
         self._gone = 0
         self._matched = 0  # threads found to delete, whatever becomes of them
         self._failed_or_kept = 0  # of those, the ones tried and kept
@@ -161,7 +163,7 @@ class Sweep:
             return
         try:
             self.result.orphan_count = yield from orphans.advance(
-                self._strategy, self._now - age, self._now, dry_run=self._dry_run
+                self._strategy, self._now - age, self._now, self._sample, dry_run=self._dry_run
             )
         except StorageUnavailableError as error:
             self.result.errors[""] = describe(error)
@@ -238,6 +240,8 @@ class Sweep:
         while True:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
             seen += page.seen
+            if random.random() * seen < page.seen:  # noqa: S311 - each thread is as likely
+                self._sample = page.sample
             # A later walk sees less, by what was deleted.
             self._seen = max(self._seen, seen)
             yield from handle(page.threads)

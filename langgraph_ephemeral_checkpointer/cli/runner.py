@@ -22,6 +22,7 @@ from langgraph_ephemeral_checkpointer.cli.pools import Savers
 from langgraph_ephemeral_checkpointer.cli.settings import Settings
 from langgraph_ephemeral_checkpointer.metrics import SweepMetrics, outcome_of
 from langgraph_ephemeral_checkpointer.result import SweepResult
+from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 
 FIRST_RETRY_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -96,6 +97,7 @@ class Runner:
         self._deleted = 0
         self._reported = False
         self._fatal: Exception | None = None
+        self._sweeper: TTLSweeper | None = None
 
     def run(self, interval: float) -> int:
         """Sweep until a signal comes.
@@ -150,6 +152,9 @@ class Runner:
                 sweeper = self._settings.sweeper_for(
                     saver, on_after_delete=self._note_deleted, on_sweep_complete=self._note_sweep
                 )
+                if self._sweeper is not None:
+                    sweeper.go_on_from(self._sweeper)
+                self._sweeper = sweeper
                 result = await sweeper.asweep()
                 failure = self._tell(result)
         except asyncio.CancelledError:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.orphans import PAGE_LIMIT, SWEEP_LIMIT, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import (
+    PAGE_LIMIT,
+    SWEEP_LIMIT,
+    Orphan,
+    OrphanKind,
+    OrphanPage,
+)
 from langgraph_ephemeral_checkpointer.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
@@ -69,25 +76,43 @@ class OrphanRound:
         self._after: dict[str | None, Any] = {}
 
     def advance(
-        self, strategy: Strategy, before: float, now: float, *, dry_run: bool
+        self,
+        strategy: Strategy,
+        before: float,
+        now: float,
+        sample: str | None,
+        *,
+        dry_run: bool,
     ) -> Steps[int]:
-        """Look at the next part, delete its orphans, and count the rows."""
+        """Look at the next part, delete its orphans, and count the rows.
+
+        Args:
+            strategy: The storage.
+            before: Rows of this moment and later are young, in seconds since the epoch.
+            now: The time of the sweep.
+            sample: Any one thread, where the storage gives it.
+            dry_run: Only count.
+        """
         whose = strategy.tenant
         removed, after = 0, self._after.get(whose)
         # The two kinds of rows are two parts; a round that ends begins again next time.
-        for _ in range(2):
+        looks = 2
+        while looks:
             page: OrphanPage = yield _look(strategy, before, now, after, SWEEP_LIMIT)
             if dry_run:
                 removed += sum(orphan.rows for orphan in page.orphans)
             else:
                 removed += yield from _delete(strategy, page, before)
-            after = page.next
+            after, looks = page.next, looks - 1
             if after is None:
                 break
+            if not looks and whose not in self._after and sample is not None:
+                # Too much for one sweep. Where each is a process of its own, what lies behind
+                # the first part is only ever reached by going on anywhere.
+                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311
+                after, looks, sample = strategy.orphans_from(kind, sample), 1, None
         if not dry_run:
-            self._after.pop(whose, None)
-            if after is not None:
-                self._after[whose] = after
+            self._after[whose] = after
         return removed
 
 
@@ -108,6 +133,7 @@ class OrphanMethods:
     _strategy: Strategy
     _orphan_age_seconds: float | None
     _read_clock: Callable[[], float]
+    _orphan_round: OrphanRound
 
     def orphans(self) -> list[Orphan]:
         """Find the rows that no checkpoint leads to and that are older than the sweeper's limit.
@@ -132,6 +158,10 @@ class OrphanMethods:
     async def adelete_orphans(self) -> int:
         """As :meth:`delete_orphans`."""
         return await self._ado_orphans(remove)
+
+    def go_on_from(self, earlier: OrphanMethods) -> None:
+        """Look for orphans behind where another sweeper of the same storage stopped."""
+        self._orphan_round = earlier._orphan_round
 
     def _orphan_times(self) -> tuple[float, float]:
         now = self._read_clock()

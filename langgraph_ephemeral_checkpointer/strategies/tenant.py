@@ -18,7 +18,7 @@ from langgraph_ephemeral_checkpointer.coordination import Step as LockStep
 from langgraph_ephemeral_checkpointer.coordination import SweepLock
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.orphans import tenant as tenant_orphans
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
@@ -68,7 +68,7 @@ _AGGREGATES = """
     extract(epoch FROM least(min(born_at), min(made_at)))::float8 AS born
 """
 # A page follows the primary key, so it costs what it looks at, wherever it begins. Only the
-# threads that matter are sent; the last row tells where the page ends.
+# threads that matter are sent; the last rows tell where the page ends and give a sample of it.
 _PAGE = f"""
     WITH page AS MATERIALIZED (
         SELECT {_AGGREGATES} FROM {{checkpoints}}
@@ -80,6 +80,9 @@ _PAGE = f"""
        OR born < %(born_before)s::float8 OR roots > %(more_than)s::bigint
     UNION ALL
     SELECT max(thread_id), count(*), NULL, NULL, NULL, NULL FROM page
+    UNION ALL
+    (SELECT thread_id, NULL, NULL, NULL, NULL, NULL FROM page
+     OFFSET floor(random() * (SELECT count(*) FROM page)) LIMIT 1)
 """
 _ROWS_OF = f"""
     SELECT {_AGGREGATES} FROM {{checkpoints}}
@@ -148,8 +151,10 @@ class _Tables:
             more_than=bounds.more_checkpoints_than,
         )
         *_, rows = yield [pin(self._tenant), _MANNERS, statement]
+        sample = rows.pop()[0] if rows[-1][1] is None else None  # of an empty page there is none
         *found, (last, seen, *_) = rows
-        return Page([_facts(row) for row in found], seen, last if seen == limit else None)
+        threads = [_facts(row) for row in found]
+        return Page(threads, seen, last if seen == limit else None, sample)
 
     def interrupted(self, ids: Sequence[str]) -> Batches[set[str]]:
         """Say which threads wait for a human answer."""
@@ -338,6 +343,10 @@ class _TenantBase(Strategy):
     def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
         """Look through the next part of the tenant's rows."""
         return self._transact(self._tables().orphans(before, after, limit))
+
+    def orphans_from(self, kind: OrphanKind, thread_id: str) -> Any:
+        """Begin at a thread's first row."""
+        return (kind, thread_id, "", "")
 
     def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
         """Delete in one transaction what is still an orphan of the tenant."""

@@ -17,9 +17,8 @@ from langgraph_ephemeral_checkpointer import (
 )
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
-from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.testing import save_thread
-from tests.tenancy.sweeping import DAY, IDLE, NOW, WAYS, Sweeping
+from tests.tenancy.sweeping import DAY, NOW, WAYS, Sweeping
 
 OLD = NOW - 2 * DAY
 TENANTS = ("a", "b", "c")

@@ -179,6 +179,44 @@ def test_many_are_gone_through_in_parts_and_each_part_comes_round(
             assert sweeper.delete_orphans() == 20
 
 
+def test_sweeps_that_are_processes_of_their_own_reach_everything(
+    make_saver: Any, monkeypatch: Any
+) -> None:
+    """The first part never has an orphan, and there is no memory of where one had come to."""
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 4)
+    with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
+        for n in range(30):
+            place = put(saver, f"t{n:02}", 1)
+            saver.put_writes(place, [("log", 1)], "task")
+            if n in {0, 12, 13, 25}:
+                place["configurable"]["checkpoint_id"] = "gone"
+                place["configurable"]["checkpoint_ns"] = "sub"
+                saver.put_writes(place, [("log", 1)], "task")
+        left = [len(sweeper_of(saver).orphans())]
+        for _ in range(200):
+            sweeper_of(saver).sweep()
+            left.append(len(sweeper_of(saver).orphans()))
+            if not left[-1]:
+                break
+        assert left[0] == 4
+        assert left[-1] == 0
+
+
+def test_a_later_sweeper_goes_on_where_an_earlier_one_stopped(
+    make_saver: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 2)
+    with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
+        for n in range(10):
+            leave(saver, f"t{n}")
+        earlier = sweeper_of(saver)
+        assert earlier.sweep().orphan_count == 8
+        later = sweeper_of(saver)
+        later.go_on_from(earlier)
+        monkeypatch.setattr("random.choice", lambda _: pytest.fail("it begins anew"))
+        assert later.sweep().orphan_count == 8
+
+
 def test_every_tenant_is_looked_through_by_who_sees_them_all(
     make_saver: Any, maintenance_dsn: str, schema: str
 ) -> None:
