@@ -370,7 +370,7 @@ def test_tables_are_proven_before_anything_is_swept(app_dsn: str, schema: str) -
 def test_a_trash_is_refused_and_nothing_is_deleted(saver: TenantPostgresSaver) -> None:
     """There is none for these tables: every way to one says so, and what to do instead."""
     save_thread(saver, "t", [OLD])
-    with pytest.raises(ValueError, match="what it deletes is gone.* leave it out"):
+    with pytest.raises(ValueError, match=r"what it deletes is gone.* leave it out"):
         TTLSweeper(saver, IDLE, grace_seconds=60)
     sweeper = TTLSweeper(saver, IDLE, clock=lambda: NOW)
     assert isinstance(sweeper.strategy, TenantPostgresStrategy)
@@ -382,7 +382,7 @@ def test_a_trash_is_refused_and_nothing_is_deleted(saver: TenantPostgresSaver) -
         sweeper.empty_trash,
         lambda: sweeper.restore("t"),
     ):
-        with pytest.raises(UnsupportedCheckpointerError, match="has no trash.*on_before_delete"):
+        with pytest.raises(UnsupportedCheckpointerError, match=r"has no trash.*on_before_delete"):
             call()
     assert [*saver.list(None)]
     assert sweeper.sweep(no_trash=True).deleted_thread_ids == ["t"]
