@@ -28,12 +28,15 @@ from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     HAS_PIPELINE,
     UNPIN,
+    check_isolation,
     check_role,
     in_transaction,
+    isolation,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
 from langgraph_ephemeral_checkpointer.transactions import atransaction_on
 
 T = TypeVar("T")
@@ -96,6 +99,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             if self._set_up.done:
                 return
             missing, role = await adrive(look(self.names), self._perform)
+            check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
                 refuse_missing(self.names, missing)
@@ -105,6 +109,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
     # LangGraph's saver -----------------------------------------------------------------
 
+    @in_scope_of_call
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Load the checkpoint that ``config`` names, or the newest of its namespace."""
         return await self._run(self._load(config))
@@ -133,6 +138,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             for found in await self._run(listing.page()):
                 yield found
 
+    @in_scope_of_call
     async def aput(
         self,
         config: RunnableConfig,
@@ -167,10 +173,12 @@ class AsyncTenantPostgresSaver(TenantSaver):
         if writes:
             await self._run(plan)
 
+    @in_scope_of_call
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread, in every namespace."""
         await self._run(self._delete_thread(thread_id))
 
+    @in_scope_of_call
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete what some runs of the current tenant saved.
 
@@ -179,6 +187,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._delete_for_runs(run_ids))
 
+    @in_scope_of_call
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, history and writes included, to a new id of the same tenant.
 
@@ -188,6 +197,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._copy_thread(source_thread_id, target_thread_id))
 
+    @in_scope_of_call
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the newest checkpoint per namespace, or nothing, of some threads.
 
@@ -197,6 +207,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._prune(thread_ids, strategy))
 
+    @in_scope_of_call
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
@@ -205,6 +216,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
     # Housekeeping ----------------------------------------------------------------------
 
+    @in_scope_of_call
     async def vacuum(self, days: float) -> int:
         """Delete the current tenant's threads whose newest checkpoint is older.
 
@@ -216,6 +228,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         return await self._run(self._vacuum(days))
 
+    @in_scope_of_call
     async def purge_messages(
         self,
         older_than: timedelta,
@@ -267,6 +280,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         )
         return await apurge_storage(storage, options)
 
+    @in_scope_of_call
     async def forget_tenant(self, tenant: str | None = None) -> int:
         """Delete everything of a tenant.
 
@@ -281,6 +295,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         return await self._run(self._forget(tenant))
 
+    @in_scope_of_call
     async def tenants(self) -> Sequence[str]:
         """List the tenants that have rows and that the role may see."""
         return await self._run(self._tenants())
@@ -305,6 +320,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
                     return await _round_trip(conn, step)
                 joined = in_transaction(conn, refused=step.alone)
                 async with atransaction_on(conn):
+                    if not joined and (level := isolation(conn)):
+                        await _send(conn, [level])
                     answer = await adrive(step.plan, partial(_send, conn))
                     if joined:
                         await _send(conn, [UNPIN])

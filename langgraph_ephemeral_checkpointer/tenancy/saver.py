@@ -28,8 +28,10 @@ from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     HAS_PIPELINE,
     UNPIN,
+    check_isolation,
     check_role,
     in_transaction,
+    isolation,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -94,6 +96,7 @@ class TenantPostgresSaver(TenantSaver):
             if self._set_up.done:
                 return
             missing, role = drive(look(self.names), self._perform)
+            check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
                 refuse_missing(self.names, missing)
@@ -300,6 +303,8 @@ class TenantPostgresSaver(TenantSaver):
                 return _round_trip(conn, step)
             joined = in_transaction(conn, refused=step.alone)
             with transaction_on(conn):
+                if not joined and (level := isolation(conn)):
+                    _send(conn, [level])
                 answer = drive(step.plan, partial(_send, conn))
                 if joined:
                     _send(conn, [UNPIN])
