@@ -14,6 +14,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantRequiredError,
     TenantResolutionError,
 )
+from langgraph_ephemeral_checkpointer.steps import GIVES_A_COROUTINE
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""
@@ -227,4 +228,7 @@ def in_scope_of_call(
     def call(saver: _S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         return saver._scopes.within(saver._scopes.open, method(saver, *args, **kwargs))
 
+    setattr(call, GIVES_A_COROUTINE, True)
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(call)
     return call
