@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
@@ -37,7 +38,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
-from langgraph_ephemeral_checkpointer.transactions import atransaction_on
+from langgraph_ephemeral_checkpointer.transactions import amend, atransaction_on
 
 T = TypeVar("T")
 
@@ -344,16 +345,21 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if not HAS_PIPELINE:
         async with atransaction_on(conn):
             return await _send(conn, batch)
-    if conn.autocommit:
-        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        return await _send(conn, batch)
-    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
-    await conn.set_autocommit(True)
+    # A plain try, not a context manager: this is on the way of every save.
+    own = conn.info.pipeline_status == PipelineStatus.OFF
+    by_itself = conn.autocommit
     try:
-        return await _send(conn, batch)
-    finally:
-        if not conn.closed:
+        if not by_itself:  # the switch is in the client only, BEGIN would be a trip
+            await conn.set_autocommit(True)
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        answers = await _send(conn, batch)
+        if not by_itself:
             await conn.set_autocommit(False)
+    except BaseException:
+        if own:
+            await amend(conn, autocommit=by_itself)
+        raise
+    return answers
 
 
 async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:

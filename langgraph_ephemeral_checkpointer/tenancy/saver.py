@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from psycopg import Connection, Cursor
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
@@ -36,7 +37,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
-from langgraph_ephemeral_checkpointer.transactions import transaction_on
+from langgraph_ephemeral_checkpointer.transactions import mend, transaction_on
 
 T = TypeVar("T")
 
@@ -327,16 +328,21 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     if not HAS_PIPELINE:
         with transaction_on(conn):
             return _send(conn, batch)
-    if conn.autocommit:
-        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        return _send(conn, batch)
-    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
-    conn.autocommit = True
+    # A plain try, not a context manager: this is on the way of every save.
+    own = conn.info.pipeline_status == PipelineStatus.OFF
+    by_itself = conn.autocommit
     try:
-        return _send(conn, batch)
-    finally:
-        if not conn.closed:
+        if not by_itself:  # the switch is in the client only, BEGIN would be a trip
+            conn.autocommit = True
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        answers = _send(conn, batch)
+        if not by_itself:
             conn.autocommit = False
+    except BaseException:
+        if own:
+            mend(conn, autocommit=by_itself)
+        raise
+    return answers
 
 
 def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:
