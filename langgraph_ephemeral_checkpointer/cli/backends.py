@@ -232,6 +232,7 @@ def _connected(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Any]:
             conninfo_of(dsn, environ),
             autocommit=True,
             prepare_threshold=None,
+            client_encoding="UTF8",
             row_factory=dict_row,
         )
     except (psycopg.Error, UnicodeError, ValueError) as error:

@@ -83,7 +83,10 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         with storage_errors("connecting"):
             conn = await AsyncConnection.connect(
-                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+                conn_string,
+                autocommit=True,
+                prepare_threshold=prepare_threshold,
+                client_encoding="UTF8",
             )
         async with conn:
             yield cls(conn, **options)

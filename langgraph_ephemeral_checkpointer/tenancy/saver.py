@@ -80,7 +80,10 @@ class TenantPostgresSaver(TenantSaver):
         """
         with storage_errors("connecting"):
             conn = Connection.connect(
-                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+                conn_string,
+                autocommit=True,
+                prepare_threshold=prepare_threshold,
+                client_encoding="UTF8",
             )
         with conn:
             yield cls(conn, **options)

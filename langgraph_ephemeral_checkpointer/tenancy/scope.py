@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
+    ScopeLostError,
     TenantRequiredError,
     TenantResolutionError,
 )
@@ -111,12 +112,20 @@ class Scopes:
         Raises:
             TypeError: The tenant is not a string.
             ValueError: The tenant is empty.
+            ScopeLostError: The block is left in another context than it was entered in.
         """
         token = self._open.set(checked_tenant(tenant))
         try:
             yield
         finally:
-            self._open.reset(token)
+            try:
+                self._open.reset(token)
+            except ValueError as error:
+                raise ScopeLostError(
+                    f"the scope of tenant {tenant!r} was left in another context than it "
+                    "was opened in, as generators of web frameworks do: what ran between may have "
+                    "lacked it. Open it around the calls themselves"
+                ) from error
 
     async def within(self, tenant: str | None, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine with ``tenant`` as the open scope; None: with none open."""

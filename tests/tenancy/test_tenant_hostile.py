@@ -201,3 +201,18 @@ def test_a_time_limit_of_the_server_ends_the_call_and_not_the_connection(
                 assert saver.conn.info.transaction_status is TransactionStatus.IDLE
         put(saver, "t", 3)
         assert len([*saver.list(None)]) == 2
+
+
+def test_a_connection_of_another_encoding_is_refused_and_our_own_never_is(
+    app_dsn: str, schema: str
+) -> None:
+    """Texts in arrays are UTF-8: a thread would have one name in them and another outside."""
+    latin = psycopg.conninfo.make_conninfo(app_dsn, client_encoding="latin1")
+    with TenantPostgresSaver.from_conn_string(latin, schema=schema) as saver:
+        put(saver, "\u00fc", 1, {"\u00e4": 1})
+        assert saver.get_tuple(at("\u00fc")).checkpoint["channel_values"] == {"\u00e4": 1}
+    with psycopg.connect(latin, autocommit=True) as conn:
+        saver = TenantPostgresSaver(conn, schema=schema)
+        for call in (lambda: put(saver, "t", 1), lambda: saver.delete_thread("\u00fc")):
+            with pytest.raises(StorageError, match="client_encoding"):
+                call()

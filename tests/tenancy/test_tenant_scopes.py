@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
+    ScopeLostError,
     StorageError,
     TenantRequiredError,
     TenantResolutionError,
@@ -190,6 +192,22 @@ async def test_a_coroutine_belongs_to_the_scope_in_which_it_was_made(
             erase = saver.forget_tenant()
         await erase
         assert _owners(superuser, schema) == {"default", "other"}
+
+
+def test_a_scope_that_is_left_in_another_context_is_said_to_be_lost(make_saver: Any) -> None:
+    """A web framework runs the two halves of such a generator in contexts of their own."""
+
+    def dependency(saver: Any) -> Any:
+        with saver.tenant_scope("acme"):
+            yield
+
+    with make_saver() as saver:
+        halves = dependency(saver)
+        contextvars.copy_context().run(next, halves)
+        assert saver.current_tenant() == "default"
+        with pytest.raises(ScopeLostError, match="Open it around the calls"):
+            contextvars.copy_context().run(next, halves, None)
+        assert saver.current_tenant() == "default"
 
 
 def test_threads_are_not_copied_between_tenants(make_saver: Any) -> None:
