@@ -63,6 +63,10 @@ class CrossTenantError(TenantError):
     """A thread is copied within one tenant only; the two threads belong to different ones."""
 
 
+class ScopeLostError(TenantError):
+    """A tenant scope was left in another context than it was opened in; what ran lacked it."""
+
+
 class SchemaMismatchError(RetentionError):
     """The tables under that name are not this saver's; choose another table= or schema=."""
 

@@ -59,10 +59,16 @@ class Performer(Protocol):
         ...
 
 
+GIVES_A_COROUTINE = "_lgec_gives_a_coroutine"
+"""The mark of plain functions of this package that give one; Python has its own from 3.12 on."""
+
+
 def is_async_callable(call: Any) -> bool:
     """Say whether calling it is known to give a coroutine."""
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
-        getattr(call, "__call__", None)  # noqa: B004 - the method is looked at, not for its presence
+    return (
+        inspect.iscoroutinefunction(call)
+        or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004 - not whether it is there
+        or getattr(call, GIVES_A_COROUTINE, False) is True
     )
 
 

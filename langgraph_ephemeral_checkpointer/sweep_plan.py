@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.audit import SweepAudit
@@ -42,6 +42,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.sweep_frame import framed
+from langgraph_ephemeral_checkpointer.sweep_limit import oldest_first
 from langgraph_ephemeral_checkpointer.sweep_parts import (
     Candidate,
     StoppedEarly,
@@ -74,6 +75,7 @@ class Sweep:
 
     Attributes:
         result: Filled in as the sweep goes on.
+        batch_size: Threads per delete.
     """
 
     def __init__(
@@ -99,13 +101,14 @@ class Sweep:
         )
         self._orphans = orphans
         limits = [strategy.batch_limit, strategy.discard_limit if self._trash.wanted else None]
-        self._batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
+        self.batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
         self.result = SweepResult(dry_run=dry_run)
         self._audit = SweepAudit(settings.audit_log, strategy, now)
         self._trim = SweepTrim(
-            strategy, self.result, self._audit, batch_size=self._batch_size, dry_run=dry_run
+            strategy, self.result, self._audit, batch_size=self.batch_size, dry_run=dry_run
         )
         self._seen = 0
+        self._sample: str | None = None
         self._gone = 0
         self._matched = 0  # threads found to delete, whatever becomes of them
         self._failed_or_kept = 0  # of those, the ones tried and kept
@@ -131,15 +134,24 @@ class Sweep:
         Raises:
             StoppedEarly: The storage went away; the result says so.
         """
-        yield from self._trash.open(dry_run=self._dry_run)
-        percent = self._settings.max_delete_percent
-        if percent is not None and (yield from self._is_too_much(percent)):
+        if not (yield from self.begin()):
             return
         limit = self._settings.max_deletes_per_sweep
         if limit is None:
             yield from self._as_found()
         else:
-            yield from self._oldest_first(limit)
+            resolves = self._settings.policy_resolver is not None
+            yield from oldest_first([self], limit, _plainly, resolves=resolves)
+        yield from self.finish()
+
+    def begin(self) -> Steps[bool]:
+        """Make sure that the sweep may go on; False where it is refused, as the result says."""
+        yield from self._trash.open(dry_run=self._dry_run)
+        percent = self._settings.max_delete_percent
+        return percent is None or not (yield from self._is_too_much(percent))
+
+    def finish(self) -> Steps[None]:
+        """Do what comes after the deletes."""
         if not self._dry_run:
             self.result.emptied_trash_count = yield from self._trash.empty()
         yield from self._tidy()
@@ -151,7 +163,7 @@ class Sweep:
             return
         try:
             self.result.orphan_count = yield from orphans.advance(
-                self._strategy, self._now - age, self._now, dry_run=self._dry_run
+                self._strategy, self._now - age, self._now, self._sample, dry_run=self._dry_run
             )
         except StorageUnavailableError as error:
             self.result.errors[""] = describe(error)
@@ -174,7 +186,7 @@ class Sweep:
         if why is not None:
             self.result.refused = True
             self.result.errors[""] = why
-            self._note_overdue(oldest)
+            self.note_overdue(oldest)
             return True
         # The walk that deletes finds everything again, and what changed meanwhile.
         self._matched = self._seen = 0
@@ -188,37 +200,19 @@ class Sweep:
         def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
             candidates, prunable = yield from self._judge(threads)
             self._matched += len(candidates)
-            for batch in batches(candidates, self._batch_size):
-                yield from self._delete(batch)
+            for batch in batches(candidates, self.batch_size):
+                yield from self.delete(batch)
             yield from self._trim.trim(prunable)
 
         yield from self._walk(handle)
 
-    def _oldest_first(self, limit: int) -> Steps[None]:
-        """Delete at most ``limit`` threads, those that have been overdue longest.
+    def find_oldest(self, room: int | None, *, prune: bool) -> Steps[list[Candidate]]:
+        """Find the ``room`` candidates that have been overdue longest and were not tried yet.
 
-        Threads that are kept do not count, so the walk goes on until enough are deleted or
-        none is left. Only as many candidates are remembered as one round can use, and
-        another round walks the storage again. A resolver is asked once a thread, so with
-        one all candidates are remembered.
+        Args:
+            room: How many; None for all.
+            prune: Trim threads on the way.
         """
-        room = None if self._settings.policy_resolver else limit + self._batch_size
-        prune = True
-        while True:
-            found = yield from self._oldest(room, prune)
-            rest = iter(found)
-            while (missing := limit - len(self.result.deleted_thread_ids)) > 0:
-                batch = list(islice(rest, min(missing, self._batch_size)))
-                if not batch:
-                    break
-                yield from self._delete(batch)
-            if missing <= 0 or room is None or len(found) < room:
-                self._note_overdue(list(islice(rest, 1)))
-                return
-            prune = False
-
-    def _oldest(self, room: int | None, prune: bool) -> Steps[list[Candidate]]:
-        """Find the ``room`` candidates that have been overdue longest and were not tried yet."""
         found: list[Candidate] = []
         # A thread may have changed since an earlier walk, and match by another rule now.
         settled = {*self.result.kept, *self.result.deleted_thread_ids}
@@ -235,7 +229,7 @@ class Sweep:
                 yield from self._trim.trim(prunable)
 
         yield from self._walk(handle)
-        return heapq.nsmallest(room or len(found), found)
+        return heapq.nsmallest(len(found) if room is None else room, found)
 
     def _walk(self, handle: Callable[[Sequence[ThreadFacts]], Steps[None]]) -> Steps[None]:
         """Hand each page of threads to ``handle``, and count the threads."""
@@ -246,6 +240,8 @@ class Sweep:
         while True:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
             seen += page.seen
+            if random.random() * seen < page.seen:  # noqa: S311 - each thread is as likely
+                self._sample = page.sample
             # A later walk sees less, by what was deleted.
             self._seen = max(self._seen, seen)
             yield from handle(page.threads)
@@ -312,7 +308,12 @@ class Sweep:
             return None
         return policy
 
-    def _delete(self, batch: Sequence[Candidate]) -> Steps[None]:
+    def delete(self, batch: Sequence[Candidate]) -> Steps[None]:
+        """Ask about each thread of a batch, delete the approved ones, and report.
+
+        Raises:
+            StoppedEarly: The storage went away; the result says so.
+        """
         approved = {}
         restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
@@ -380,9 +381,9 @@ class Sweep:
         if outcome.kept is KeepReason.GONE:
             self._gone += 1
         elif outcome.kept is not KeepReason.WOKE_UP:
-            self._note_overdue([candidate])
+            self.note_overdue([candidate])
 
-    def _note_overdue(self, left: Sequence[Candidate]) -> None:
+    def note_overdue(self, left: Sequence[Candidate]) -> None:
         """Remember how long the longest overdue of the threads that stay has been so."""
         self._longest_overdue = min([self._longest_overdue, *(one.overdue_since for one in left)])
 
@@ -438,3 +439,7 @@ class Sweep:
         for thread_id in thread_ids:
             outcomes.update((yield from self._delete_apart([thread_id], recheck, discard)))
         return outcomes
+
+
+def _plainly(number: int, steps: Steps[T]) -> Steps[T | None]:
+    return steps

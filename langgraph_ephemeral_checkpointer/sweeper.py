@@ -27,7 +27,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 from langgraph_ephemeral_checkpointer.sweep_parts import SweepSettings
 from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
-from langgraph_ephemeral_checkpointer.tenant_sweep import TenantRound, TenantSweep
+from langgraph_ephemeral_checkpointer.tenant_sweep import TenantSweep
 from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
 from langgraph_ephemeral_checkpointer.turns import Turns
 from langgraph_ephemeral_checkpointer.types import (
@@ -63,8 +63,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
         batch_size: Threads per delete transaction.
         max_deletes_per_sweep: Stop after this many deletes, longest overdue first. Where a sweep
-            goes over several tenants it is one limit for all, and the next sweep begins with
-            the tenants behind the one at which it was reached.
+            goes over several tenants it is one limit for all, whosever threads they are.
         grace_seconds: Keep what is deleted in a trash for so long. A run that was under way
             when its thread was deleted brings the thread back as soon as it saves, and
             :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
@@ -142,13 +141,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             if self._strategy.undo is None:
                 raise ValueError(
                     f"grace_seconds is not supported for {type(checkpointer).__name__} "
-                    f"({type(self._strategy).__name__} has no trash); leave it out"
+                    f"({type(self._strategy).__name__} has no trash, what it deletes is gone); "
+                    "leave it out, and keep copies by on_before_delete where you need them"
                 )
         if orphan_age_seconds is not None:
             orphan_age_seconds = positive_seconds("orphan_age_seconds", orphan_age_seconds)
         self._orphan_age_seconds = orphan_age_seconds
         self._orphan_round = OrphanRound()
-        self._tenant_round = TenantRound()
         self._clock = clock
         self._callbacks = callbacks
         self._settings = SweepSettings(
@@ -266,10 +265,10 @@ class TTLSweeper(UndoMethods, OrphanMethods):
     def _plan(self, dry_run: bool, no_trash: bool) -> Sweep | TenantSweep:
         now = self._read_clock()
 
-        def sweep(settings: SweepSettings) -> Sweep:
+        def sweep() -> Sweep:
             return Sweep(
                 self._strategy,
-                settings,
+                self._settings,
                 now=now,
                 dry_run=dry_run,
                 no_trash=no_trash,
@@ -277,10 +276,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             )
 
         if not self._strategy.spans_tenants:
-            return sweep(self._settings)
-        return TenantSweep(
-            self._strategy, self._settings, sweep, dry_run=dry_run, turns=self._tenant_round
-        )
+            return sweep()
+        return TenantSweep(self._strategy, self._settings, sweep, dry_run=dry_run)
 
     def _read_clock(self) -> float:
         now = self._clock()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.audit import AuditError
 from langgraph_ephemeral_checkpointer.errors import ColourError, StorageUnavailableError
@@ -14,26 +16,13 @@ from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.sweep_frame import framed
+from langgraph_ephemeral_checkpointer.sweep_limit import oldest_first
 from langgraph_ephemeral_checkpointer.sweep_parts import StoppedEarly, SweepSettings, describe
 from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
 
 logger = logging.getLogger(__name__)
 
-
-class TenantRound:
-    """Where the next sweep begins, so that a limit is not used up by the same tenants always."""
-
-    def __init__(self) -> None:
-        self._last: str | None = None
-
-    def order(self, tenants: Sequence[str]) -> list[str]:
-        """Give the tenants in the order of this sweep: those behind the last one first."""
-        last = self._last
-        return sorted(tenants, key=lambda one: (last is not None and one <= last, one))
-
-    def stopped_at(self, tenant: str) -> None:
-        """Note the tenant at which the limit was reached."""
-        self._last = tenant
+T = TypeVar("T")
 
 
 class TenantSweep:
@@ -47,23 +36,20 @@ class TenantSweep:
         strategy: The storage.
         settings: What to do. A limit of deletes is one for all tenants together.
         sweep: Makes the sweep of one tenant.
-        dry_run: Write nothing, and let ``turns`` be.
-        turns: Where to begin.
+        dry_run: Write nothing.
     """
 
     def __init__(
         self,
         strategy: Strategy,
         settings: SweepSettings,
-        sweep: Callable[[SweepSettings], Sweep],
+        sweep: Callable[[], Sweep],
         *,
         dry_run: bool,
-        turns: TenantRound,
     ) -> None:
         self._strategy = strategy
         self._settings = settings
         self._sweep = sweep
-        self._turns = turns
         self.result = SweepResult(dry_run=dry_run)
 
     def run(self) -> Steps[SweepResult]:
@@ -72,16 +58,36 @@ class TenantSweep:
 
     def _each(self) -> Steps[None]:
         tenants = yield Work(self._strategy.tenants)
-        left = self._settings.max_deletes_per_sweep
-        for tenant in self._turns.order(tenants):
-            sweep = self._sweep(replace(self._settings, max_deletes_per_sweep=left))
-            self.result.by_tenant[tenant] = sweep.result
-            with self._strategy.tenant_scope(tenant):
-                yield from _one(tenant, sweep)
-            if left and (deleted := len(sweep.result.deleted_thread_ids)):
-                left -= deleted
-                if left == 0 and not self.result.dry_run:
-                    self._turns.stopped_at(tenant)
+        limit = self._settings.max_deletes_per_sweep
+        if limit is None:
+            for tenant in tenants:
+                part = self._part(tenant)
+                yield from part.attempt(part.sweep.work())
+        else:
+            yield from self._limited([self._part(tenant) for tenant in tenants], limit)
+
+    def _limited(self, parts: Sequence[_Part], limit: int) -> Steps[None]:
+        begun = []
+        for part in parts:
+            goes_on = yield from part.attempt(part.sweep.begin())
+            begun += [part] if goes_on else []
+
+        def attempt(number: int, steps: Steps[T]) -> Steps[T | None]:
+            return begun[number].attempt(steps)
+
+        yield from oldest_first(
+            [part.sweep for part in begun],
+            limit,
+            attempt,
+            resolves=self._settings.policy_resolver is not None,
+        )
+        for part in begun:
+            yield from part.attempt(part.sweep.finish())
+
+    def _part(self, tenant: str) -> _Part:
+        part = _Part(tenant, self._sweep(), partial(self._strategy.tenant_scope, tenant))
+        self.result.by_tenant[tenant] = part.sweep.result
+        return part
 
     def _sum(self) -> None:
         whole = self.result
@@ -106,17 +112,36 @@ class TenantSweep:
             whole.errors[""] = "; ".join(trouble)
 
 
-def _one(tenant: str, sweep: Sweep) -> Steps[None]:
-    started = time.perf_counter()
-    try:
-        yield from sweep.work()
-    except StoppedEarly:
-        raise
-    except Exception as error:
-        sweep.result.errors[""] = describe(error)
-        if isinstance(error, ColourError | StorageUnavailableError | AuditError):
+class _Part:
+    """The sweep of one tenant, whose steps run in the tenant's scope."""
+
+    def __init__(
+        self, tenant: str, sweep: Sweep, scope: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._tenant = tenant
+        self.sweep = sweep
+        self._scope = scope
+        self._failed = False
+
+    def attempt(self, steps: Steps[T]) -> Steps[T | None]:
+        """Run steps, unless earlier ones failed; what goes wrong stops no other tenant."""
+        if self._failed:
+            steps.close()
+            return None
+        started = time.perf_counter()
+        result = self.sweep.result
+        try:
+            with self._scope():
+                return (yield from steps)
+        except StoppedEarly:
             raise
-        logger.exception("the sweep of tenant %r failed; the others go on", tenant)
-    finally:
-        sweep.count()
-        sweep.result.sweep_duration_seconds = time.perf_counter() - started
+        except Exception as error:
+            self._failed = True
+            result.errors[""] = describe(error)
+            if isinstance(error, ColourError | StorageUnavailableError | AuditError):
+                raise
+            logger.exception("the sweep of tenant %r failed; the others go on", self._tenant)
+            return None
+        finally:
+            self.sweep.count()
+            result.sweep_duration_seconds += time.perf_counter() - started

@@ -1,26 +1,105 @@
-"""A transaction of psycopg that is ended also where its beginning is interrupted.
+"""A transaction of psycopg that is ended wherever it is interrupted.
 
 Before 3.3, psycopg leaves the transaction open if a cancellation (or Ctrl-C) arrives while
-BEGIN is under way: what was not entered is not exited. Every later statement on the
-connection would then belong to a transaction that nobody commits.
+BEGIN is under way: what was not entered is not exited. Up to now, it leaves a pipeline open if one
+arrives as the pipeline is entered (the ROLLBACK after it then waits in that pipeline), and a
+failed transaction if one arrives during COMMIT. Every later statement on the connection would
+then belong to a transaction that nobody commits.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncTransaction, Connection, Transaction
-from psycopg.pq import PipelineStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 # The mark by which psycopg 3.3 knows how far a transaction has come, and ends it itself.
 _ENDS_ITSELF = hasattr(Transaction, "Status")
 
 
+_MENDING_SECONDS = 5.0
+
+
+def mend(connection: Connection[Any], *, autocommit: bool) -> None:
+    """End a transaction and a pipeline that an interrupted call left open.
+
+    Only for who found none open. A connection that cannot be mended is closed: its pool opens
+    another, and without one the next call fails, instead of being lost.
+
+    Args:
+        connection: The connection.
+        autocommit: How it was set.
+    """
+    if _is_as(connection, autocommit):
+        return
+    try:
+        if (pipeline := connection._pipeline) is not None:
+            pipeline.__exit__(None, None, None)
+            connection._pipeline = None
+        connection.rollback()
+        connection.autocommit = autocommit
+    except Exception:  # noqa: BLE001, S110 - what is still wrong with it ends it
+        pass
+    finally:
+        if not _is_as(connection, autocommit):
+            connection.pgconn.finish()
+
+
+async def amend(connection: AsyncConnection[Any], *, autocommit: bool) -> None:
+    """As :func:`mend`, to its end also where the task is cancelled a second time."""
+    if _is_as(connection, autocommit):
+        return
+    mending = asyncio.create_task(_amend(connection, autocommit))
+    while not mending.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(mending)
+
+
+async def _amend(connection: AsyncConnection[Any], autocommit: bool) -> None:
+    try:
+        async with asyncio.timeout(_MENDING_SECONDS):
+            if (pipeline := connection._pipeline) is not None:
+                await pipeline.__aexit__(None, None, None)
+                connection._pipeline = None
+            await connection.rollback()
+            await connection.set_autocommit(autocommit)
+    except Exception:  # noqa: BLE001, S110 - what is still wrong with it ends it
+        pass
+    finally:
+        if not _is_as(connection, autocommit):
+            connection.pgconn.finish()
+
+
+def _is_as(connection: Connection[Any] | AsyncConnection[Any], autocommit: bool) -> bool:
+    return connection.closed or (_is_at_rest(connection) and connection.autocommit is autocommit)
+
+
+def _is_at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    return (
+        connection.info.transaction_status == TransactionStatus.IDLE
+        and connection.info.pipeline_status == PipelineStatus.OFF
+    )
+
+
 @contextmanager
 def transaction_on(connection: Connection[Any]) -> Iterator[None]:
     """Run the body in a transaction of a connection, or in a savepoint of the open one."""
+    found = _is_at_rest(connection)
+    try:
+        with _transaction_on(connection):
+            yield
+    except BaseException:
+        if found:
+            mend(connection, autocommit=connection.autocommit)
+        raise
+
+
+@contextmanager
+def _transaction_on(connection: Connection[Any]) -> Iterator[None]:
     if _ENDS_ITSELF:
         with connection.transaction():
             yield
@@ -44,6 +123,18 @@ def transaction_on(connection: Connection[Any]) -> Iterator[None]:
 @asynccontextmanager
 async def atransaction_on(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
     """Run the body in a transaction of an asynchronous connection; as :func:`transaction_on`."""
+    found = _is_at_rest(connection)
+    try:
+        async with _atransaction_on(connection):
+            yield
+    except BaseException:
+        if found:
+            await amend(connection, autocommit=connection.autocommit)
+        raise
+
+
+@asynccontextmanager
+async def _atransaction_on(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
     if _ENDS_ITSELF:
         async with connection.transaction():
             yield

@@ -226,8 +226,14 @@ def _connected(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Any]:
     from psycopg.rows import dict_row
 
     try:
+        # Nothing is prepared: behind a pooler in transaction mode each transaction has another
+        # session, which does not know the statement or knows another of its name.
         connection: psycopg.Connection[Any] = psycopg.connect(
-            conninfo_of(dsn, environ), autocommit=True, row_factory=dict_row
+            conninfo_of(dsn, environ),
+            autocommit=True,
+            prepare_threshold=None,
+            client_encoding="UTF8",
+            row_factory=dict_row,
         )
     except (psycopg.Error, UnicodeError, ValueError) as error:
         if dsn.is_ambiguous():

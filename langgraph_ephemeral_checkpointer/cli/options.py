@@ -22,6 +22,7 @@ from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 PLAIN_BACKENDS = ("memory", "sqlite", "postgres")
 TENANT_BACKEND = "tenant-postgres"
 BACKENDS = (*PLAIN_BACKENDS, TENANT_BACKEND)
+COORDINATED_BACKENDS = ("postgres", TENANT_BACKEND)
 
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -38,6 +39,16 @@ def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
         return str(raw)
 
     return read
+
+
+def backend_with_trash(raw: Any) -> str:
+    """Read the kind of storage of a command of the trash."""
+    if raw == TENANT_BACKEND:
+        raise ValueError(
+            f"{TENANT_BACKEND} has no trash, a sweep of it deletes for good: see 'sweep --dry-run' "
+            "first, and leave --grace out"
+        )
+    return one_of(PLAIN_BACKENDS)(raw)
 
 
 def count(raw: Any) -> int:
@@ -100,7 +111,7 @@ def text(raw: Any) -> str:
 
 
 PLAIN_BACKEND: str = arg(
-    parser=one_of(PLAIN_BACKENDS),
+    parser=backend_with_trash,
     help=f"The kind of storage, one of: {', '.join(PLAIN_BACKENDS)}. memory is an empty saver, to "
     "try the command with. Required.",
 )

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop, jittered
+from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.durations import format_duration
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
@@ -21,6 +22,7 @@ from langgraph_ephemeral_checkpointer.cli.pools import Savers
 from langgraph_ephemeral_checkpointer.cli.settings import Settings
 from langgraph_ephemeral_checkpointer.metrics import SweepMetrics, outcome_of
 from langgraph_ephemeral_checkpointer.result import SweepResult
+from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 
 FIRST_RETRY_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -95,6 +97,7 @@ class Runner:
         self._deleted = 0
         self._reported = False
         self._fatal: Exception | None = None
+        self._sweeper: TTLSweeper | None = None
 
     def run(self, interval: float) -> int:
         """Sweep until a signal comes.
@@ -149,6 +152,9 @@ class Runner:
                 sweeper = self._settings.sweeper_for(
                     saver, on_after_delete=self._note_deleted, on_sweep_complete=self._note_sweep
                 )
+                if self._sweeper is not None:
+                    sweeper.go_on_from(self._sweeper)
+                self._sweeper = sweeper
                 result = await sweeper.asweep()
                 failure = self._tell(result)
         except asyncio.CancelledError:
@@ -169,7 +175,7 @@ class Runner:
                 self._note_sweep(SweepResult(errors={"": failure}))
         self._health.note(failure)
         # It has said once that coordination has no effect here.
-        if self._settings.backend != "postgres":
+        if self._settings.backend not in options.COORDINATED_BACKENDS:
             self._settings = replace(self._settings, coordinate=False)
 
     def _note_deleted(self, thread_id: str, reason: str) -> None:

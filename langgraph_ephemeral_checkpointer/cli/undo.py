@@ -15,6 +15,7 @@ from langgraph_ephemeral_checkpointer.cli.backends import open_saver
 from langgraph_ephemeral_checkpointer.cli.confirm import confirm
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, Executable
+from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TrashNotEmptyError
@@ -32,9 +33,13 @@ _NO_MATTER = TTLPolicy(idle_ttl_seconds=1)
 
 @contextmanager
 def _sweeper(
-    backend: str, dsn: Dsn | None, console: Console, older_than: float | None = None
+    backend: str,
+    dsn: Dsn | None,
+    console: Console,
+    older_than: float | None = None,
+    place: TenantPlace | None = None,
 ) -> Iterator[TTLSweeper]:
-    with open_saver(backend, dsn, os.environ, console) as saver:
+    with open_saver(backend, dsn, os.environ, console, place=place) as saver:
         if older_than is None:
             yield TTLSweeper(saver, _NO_MATTER)
         else:
@@ -141,8 +146,12 @@ class Restore(Executable):
 class Orphans(Executable):
     """Show rows that no checkpoint leads to, left by runs whose thread was deleted."""
 
-    backend: str = options.PLAIN_BACKEND
+    backend: str = options.BACKEND
     dsn: Dsn | None = options.DSN
+    table: str | None = options.TABLE
+    schema: str | None = options.SCHEMA
+    tenant: str | None = options.TENANT
+    all_tenants: bool = options.ALL_TENANTS
     delete: bool = arg(False, help="Delete them.")
     older_than: float = arg(
         86_400.0,
@@ -155,7 +164,8 @@ class Orphans(Executable):
 
     def execute(self, console: Console) -> int:
         """Find orphans, or delete them."""
-        with _sweeper(self.backend, self.dsn, console, self.older_than) as sweeper:
+        place = options.place_of(self, self.backend)
+        with _sweeper(self.backend, self.dsn, console, self.older_than, place) as sweeper:
             if self.delete:
                 gone = sweeper.delete_orphans()
                 console.line(
@@ -168,9 +178,7 @@ class Orphans(Executable):
                 row("KIND", "ROWS", "CHECKPOINT OR CHANNEL", "THREAD", widths=_ORPHAN_WIDTHS)
             )
         for orphan in found:
-            console.line(
-                to_json(dataclasses.asdict(orphan)) if self.json else _orphan_row(orphan, console)
-            )
+            console.line(_orphan_json(orphan) if self.json else _orphan_row(orphan, console))
         if not self.json:
             console.flush()
             console.message(
@@ -190,10 +198,19 @@ def _trash_row(entry: TrashedThread, console: Console) -> str:
     )
 
 
+def _orphan_json(orphan: Orphan) -> str:
+    told = dataclasses.asdict(orphan)
+    if orphan.tenant is None:
+        del told["tenant"]
+    return to_json(told)
+
+
 def _orphan_row(orphan: Orphan, console: Console) -> str:
     where = console.quote(orphan.thread_id)
     if orphan.checkpoint_ns:
         where = f"{where} in {console.quote(orphan.checkpoint_ns)}"
+    if orphan.tenant is not None:
+        where = f"{where} of {console.quote(orphan.tenant)}"
     return row(
         orphan.kind, str(orphan.rows), console.quote(orphan.name), where, widths=_ORPHAN_WIDTHS
     )

@@ -13,7 +13,8 @@ stored in one transaction with the checkpoint that brings it, so a look sees bot
 memory it is stored a moment before, so there a blob must be seen unreferenced twice, with the
 limit between.
 
-An id that tells no time keeps its rows: ages are never guessed.
+An id that tells no time keeps its rows: ages are never guessed. The tables of the tenant savers
+have the time of each write in a column instead.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Orphan:
         name: The id of the missing checkpoint, or the channel of a blob.
         version: The version of a blob; empty for writes.
         rows: How many rows they are.
+        tenant: Whose they are, where the storage has tenants.
     """
 
     kind: OrphanKind
@@ -51,6 +53,7 @@ class Orphan:
     name: str
     version: str
     rows: int
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

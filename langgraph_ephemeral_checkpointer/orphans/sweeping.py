@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.orphans import PAGE_LIMIT, SWEEP_LIMIT, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import (
+    PAGE_LIMIT,
+    SWEEP_LIMIT,
+    Orphan,
+    OrphanKind,
+    OrphanPage,
+)
 from langgraph_ephemeral_checkpointer.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
@@ -17,7 +24,12 @@ Steps: TypeAlias = Plan[Work, T]
 
 
 def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
-    """Find every orphan."""
+    """Find every orphan, of every tenant where the storage shows no particular one."""
+    parts = yield from _of_everyone(strategy, partial(_walk, strategy, before, now))
+    return [orphan for part in parts for orphan in part]
+
+
+def _walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
     found: list[Orphan] = []
     after: Any = None
     while True:
@@ -29,7 +41,11 @@ def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
 
 
 def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
-    """Find and delete every orphan, and count the rows."""
+    """Find and delete every orphan, and count the rows; of everybody, as :func:`walk`."""
+    return sum((yield from _of_everyone(strategy, partial(_remove, strategy, before, now))))
+
+
+def _remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
     removed, after = 0, None
     while True:
         page: OrphanPage = yield _look(strategy, before, now, after, PAGE_LIMIT)
@@ -39,32 +55,64 @@ def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
         after = page.next
 
 
+def _of_everyone(strategy: Strategy, plan: Callable[[], Steps[T]]) -> Steps[list[T]]:
+    if not strategy.spans_tenants:
+        return [(yield from plan())]
+    tenants = yield Work(strategy.tenants)
+    answers = []
+    for tenant in tenants:
+        with strategy.tenant_scope(tenant):
+            answers.append((yield from plan()))
+    return answers
+
+
 class OrphanRound:
     """Goes round the tables, a bounded part in each sweep, so that none costs much.
 
-    A small database is looked at whole in every sweep.
+    A small database is looked at whole in every sweep. Each tenant has its own round.
     """
 
     def __init__(self) -> None:
-        self._after: Any = None
+        self._after: dict[str | None, Any] = {}
 
     def advance(
-        self, strategy: Strategy, before: float, now: float, *, dry_run: bool
+        self,
+        strategy: Strategy,
+        before: float,
+        now: float,
+        sample: str | None,
+        *,
+        dry_run: bool,
     ) -> Steps[int]:
-        """Look at the next part, delete its orphans, and count the rows."""
-        removed, after = 0, self._after
+        """Look at the next part, delete its orphans, and count the rows.
+
+        Args:
+            strategy: The storage.
+            before: Rows of this moment and later are young, in seconds since the epoch.
+            now: The time of the sweep.
+            sample: Any one thread, where the storage gives it.
+            dry_run: Only count.
+        """
+        whose = strategy.tenant
+        removed, after = 0, self._after.get(whose)
         # The two kinds of rows are two parts; a round that ends begins again next time.
-        for _ in range(2):
+        looks = 2
+        while looks:
             page: OrphanPage = yield _look(strategy, before, now, after, SWEEP_LIMIT)
             if dry_run:
                 removed += sum(orphan.rows for orphan in page.orphans)
             else:
                 removed += yield from _delete(strategy, page, before)
-            after = page.next
+            after, looks = page.next, looks - 1
             if after is None:
                 break
+            if not looks and whose not in self._after and sample is not None:
+                # Too much for one sweep. Where each is a process of its own, what lies behind
+                # the first part is only ever reached by going on anywhere.
+                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311
+                after, looks, sample = strategy.orphans_from(kind, sample), 1, None
         if not dry_run:
-            self._after = after
+            self._after[whose] = after
         return removed
 
 
@@ -85,6 +133,7 @@ class OrphanMethods:
     _strategy: Strategy
     _orphan_age_seconds: float | None
     _read_clock: Callable[[], float]
+    _orphan_round: OrphanRound
 
     def orphans(self) -> list[Orphan]:
         """Find the rows that no checkpoint leads to and that are older than the sweeper's limit.
@@ -109,6 +158,10 @@ class OrphanMethods:
     async def adelete_orphans(self) -> int:
         """As :meth:`delete_orphans`."""
         return await self._ado_orphans(remove)
+
+    def go_on_from(self, earlier: OrphanMethods) -> None:
+        """Look for orphans behind where another sweeper of the same storage stopped."""
+        self._orphan_round = earlier._orphan_round
 
     def _orphan_times(self) -> tuple[float, float]:
         now = self._read_clock()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -38,11 +38,13 @@ class Page:
         threads: Facts of the wanted threads of this page, perhaps of more.
         seen: How many threads the page looked at.
         next: Where the next page begins, for ``scan(after=)``; None after the last page.
+        sample: Any one of the threads that the page looked at, where the storage gives it.
     """
 
     threads: Sequence[ThreadFacts]
     seen: int
     next: Any = None
+    sample: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,15 @@ class Strategy(ABC):
             limit: About how many keys to look at.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot look for orphans")
+
+    def orphans_from(self, kind: OrphanKind, thread_id: str) -> Any:
+        """Give what :meth:`find_orphans` takes as ``after`` to begin at a thread.
+
+        Args:
+            kind: With which rows.
+            thread_id: A :attr:`Page.sample`.
+        """
+        return None
 
     def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
         """Delete what is still an orphan of these, and count the rows."""

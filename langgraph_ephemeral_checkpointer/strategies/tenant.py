@@ -18,6 +18,8 @@ from langgraph_ephemeral_checkpointer.coordination import Step as LockStep
 from langgraph_ephemeral_checkpointer.coordination import SweepLock
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanKind, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import tenant as tenant_orphans
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -46,6 +48,9 @@ Batches: TypeAlias = Plan[Batch, T]
 
 _PRUNE_CHUNK = 50
 """Threads whose rows a prune has in memory at a time."""
+# A lock for each thread: a server in its default configuration has room for some 6,000.
+_LOCKED_THREADS = 500
+"""Threads that one transaction locks."""
 
 _READ_COMMITTED = Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
 # Only rows that somebody locks by hand can block a delete: give way before the server would
@@ -63,7 +68,7 @@ _AGGREGATES = """
     extract(epoch FROM least(min(born_at), min(made_at)))::float8 AS born
 """
 # A page follows the primary key, so it costs what it looks at, wherever it begins. Only the
-# threads that matter are sent; the last row tells where the page ends.
+# threads that matter are sent; the last rows tell where the page ends and give a sample of it.
 _PAGE = f"""
     WITH page AS MATERIALIZED (
         SELECT {_AGGREGATES} FROM {{checkpoints}}
@@ -75,6 +80,9 @@ _PAGE = f"""
        OR born < %(born_before)s::float8 OR roots > %(more_than)s::bigint
     UNION ALL
     SELECT max(thread_id), count(*), NULL, NULL, NULL, NULL FROM page
+    UNION ALL
+    (SELECT thread_id, NULL, NULL, NULL, NULL, NULL FROM page
+     OFFSET floor(random() * (SELECT count(*) FROM page)) LIMIT 1)
 """
 _ROWS_OF = f"""
     SELECT {_AGGREGATES} FROM {{checkpoints}}
@@ -143,8 +151,10 @@ class _Tables:
             more_than=bounds.more_checkpoints_than,
         )
         *_, rows = yield [pin(self._tenant), _MANNERS, statement]
+        sample = rows.pop()[0] if rows[-1][1] is None else None  # of an empty page there is none
         *found, (last, seen, *_) = rows
-        return Page([_facts(row) for row in found], seen, last if seen == limit else None)
+        threads = [_facts(row) for row in found]
+        return Page(threads, seen, last if seen == limit else None, sample)
 
     def interrupted(self, ids: Sequence[str]) -> Batches[set[str]]:
         """Say which threads wait for a human answer."""
@@ -237,14 +247,30 @@ class _Tables:
                     raise ThreadMovedError
         return outcomes
 
+    def orphans(self, before: float, after: Any, limit: int) -> Batches[OrphanPage]:
+        """Look for rows without a checkpoint."""
+        statement = tenant_orphans.find(self._names, self._tenant, before, after, limit)
+        *_, rows = yield [pin(self._tenant), _MANNERS, statement]
+        return tenant_orphans.page(rows, self._tenant, after, limit, _LOCKED_THREADS)
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Batches[int]:
+        """Delete what is still an orphan, but of threads that nobody else has locked."""
+        own = [one for one in orphans if one.tenant == self._tenant]
+        mine = set((yield from self._own(sorted({one.thread_id for one in own}))))
+        free = [one for one in own if one.thread_id in mine]
+        if not free:
+            return 0
+        counts = yield tenant_orphans.delete(self._names, self._tenant, free, before)
+        return sum(counts)
+
 
 class _TenantBase(Strategy):
     """What both colours do; each runs plans through its own kind of saver."""
 
     can_coordinate = True
     can_prune = True
-    # A lock for each thread: a server in its default configuration has room for some 6,000.
-    batch_limit = 500
+    can_find_orphans = True
+    batch_limit = _LOCKED_THREADS
 
     def __init__(self, checkpointer: Any) -> None:
         super().__init__(checkpointer)
@@ -313,6 +339,19 @@ class _TenantBase(Strategy):
         """Trim threads in one transaction."""
         plan = self._tables().prune(thread_ids, keep, dry_run=dry_run)
         return self._transact(plan if dry_run else self._in_batch(plan, dict))
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
+        """Look through the next part of the tenant's rows."""
+        return self._transact(self._tables().orphans(before, after, limit))
+
+    def orphans_from(self, kind: OrphanKind, thread_id: str) -> Any:
+        """Begin at a thread's first row."""
+        return (kind, thread_id, "", "")
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
+        """Delete in one transaction what is still an orphan of the tenant."""
+        plan = self._tables().delete_orphans(orphans, before)
+        return self._transact(self._in_batch(plan, int))
 
     def _in_batch(self, plan: Batches[T], refused: Callable[[], T]) -> Batches[T]:
         yield [_READ_COMMITTED]

@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
@@ -28,13 +29,16 @@ from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     HAS_PIPELINE,
     UNPIN,
+    check_isolation,
     check_role,
     in_transaction,
+    isolation,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
-from langgraph_ephemeral_checkpointer.transactions import atransaction_on
+from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
+from langgraph_ephemeral_checkpointer.transactions import amend, atransaction_on
 
 T = TypeVar("T")
 
@@ -79,7 +83,10 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         with storage_errors("connecting"):
             conn = await AsyncConnection.connect(
-                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+                conn_string,
+                autocommit=True,
+                prepare_threshold=prepare_threshold,
+                client_encoding="UTF8",
             )
         async with conn:
             yield cls(conn, **options)
@@ -96,6 +103,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             if self._set_up.done:
                 return
             missing, role = await adrive(look(self.names), self._perform)
+            check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
                 refuse_missing(self.names, missing)
@@ -105,6 +113,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
     # LangGraph's saver -----------------------------------------------------------------
 
+    @in_scope_of_call
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Load the checkpoint that ``config`` names, or the newest of its namespace."""
         return await self._run(self._load(config))
@@ -133,6 +142,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             for found in await self._run(listing.page()):
                 yield found
 
+    @in_scope_of_call
     async def aput(
         self,
         config: RunnableConfig,
@@ -167,10 +177,12 @@ class AsyncTenantPostgresSaver(TenantSaver):
         if writes:
             await self._run(plan)
 
+    @in_scope_of_call
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread, in every namespace."""
         await self._run(self._delete_thread(thread_id))
 
+    @in_scope_of_call
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete what some runs of the current tenant saved.
 
@@ -179,6 +191,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._delete_for_runs(run_ids))
 
+    @in_scope_of_call
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread, history and writes included, to a new id of the same tenant.
 
@@ -188,6 +201,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._copy_thread(source_thread_id, target_thread_id))
 
+    @in_scope_of_call
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the newest checkpoint per namespace, or nothing, of some threads.
 
@@ -197,6 +211,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         await self._run(self._prune(thread_ids, strategy))
 
+    @in_scope_of_call
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
@@ -205,6 +220,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
     # Housekeeping ----------------------------------------------------------------------
 
+    @in_scope_of_call
     async def vacuum(self, days: float) -> int:
         """Delete the current tenant's threads whose newest checkpoint is older.
 
@@ -216,6 +232,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         return await self._run(self._vacuum(days))
 
+    @in_scope_of_call
     async def purge_messages(
         self,
         older_than: timedelta,
@@ -267,6 +284,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         )
         return await apurge_storage(storage, options)
 
+    @in_scope_of_call
     async def forget_tenant(self, tenant: str | None = None) -> int:
         """Delete everything of a tenant.
 
@@ -281,6 +299,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         """
         return await self._run(self._forget(tenant))
 
+    @in_scope_of_call
     async def tenants(self) -> Sequence[str]:
         """List the tenants that have rows and that the role may see."""
         return await self._run(self._tenants())
@@ -305,6 +324,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
                     return await _round_trip(conn, step)
                 joined = in_transaction(conn, refused=step.alone)
                 async with atransaction_on(conn):
+                    if not joined and (level := isolation(conn)):
+                        await _send(conn, [level])
                     answer = await adrive(step.plan, partial(_send, conn))
                     if joined:
                         await _send(conn, [UNPIN])
@@ -327,16 +348,21 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if not HAS_PIPELINE:
         async with atransaction_on(conn):
             return await _send(conn, batch)
-    if conn.autocommit:
-        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        return await _send(conn, batch)
-    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
-    await conn.set_autocommit(True)
+    # A plain try, not a context manager: this is on the way of every save.
+    own = conn.info.pipeline_status == PipelineStatus.OFF
+    by_itself = conn.autocommit
     try:
-        return await _send(conn, batch)
-    finally:
-        if not conn.closed:
+        if not by_itself:  # the switch is in the client only, BEGIN would be a trip
+            await conn.set_autocommit(True)
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        answers = await _send(conn, batch)
+        if not by_itself:
             await conn.set_autocommit(False)
+    except BaseException:
+        if own:
+            await amend(conn, autocommit=by_itself)
+        raise
+    return answers
 
 
 async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:

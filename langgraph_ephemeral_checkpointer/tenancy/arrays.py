@@ -14,6 +14,8 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Dumper
 
+from langgraph_ephemeral_checkpointer.errors import StorageError
+
 _HEAD = struct.Struct("!iiIii")  # dimensions, has NULLs, element type, length, lower bound
 _EMPTY = struct.Struct("!iiI")
 _LENGTH = struct.Struct("!i")
@@ -67,8 +69,18 @@ _adapted: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def adapt(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Teach a connection, which may be older than this module, the two parameter types."""
+    """Teach a connection, which may be older than this module, the two parameter types.
+
+    Raises:
+        StorageError: Its texts are in another encoding than those of the arrays: a channel or
+            a thread would have two names.
+    """
     if conn not in _adapted:
+        if conn.info.encoding != "utf-8":
+            raise StorageError(
+                f"the connection's client_encoding is {conn.info.encoding!r}: connect with "
+                "client_encoding='UTF8', which the server translates to that of the database"
+            )
         conn.adapters.register_dumper(Texts, _TextsDumper)
         conn.adapters.register_dumper(Blobs, _BlobsDumper)
         _adapted.add(conn)

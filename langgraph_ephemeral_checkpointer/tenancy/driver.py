@@ -75,6 +75,33 @@ def in_transaction(
     return opened
 
 
+def isolation(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
+) -> Statement | None:
+    """What a transaction has to begin with on a connection that was set to another level."""
+    level = conn.isolation_level
+    if level in (None, psycopg.IsolationLevel.READ_COMMITTED):
+        return None
+    return Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
+
+
+def check_isolation(role: Role) -> None:
+    """Refuse a database or a role whose transactions see one snapshot from their beginning.
+
+    What a save finds once it has the thread's lock has to be what is there then: it would
+    take a thread that was deleted while it waited for one that is there, and store half of it.
+
+    Raises:
+        StorageError: It is one.
+    """
+    if role.isolation not in {"read committed", "read uncommitted"}:
+        raise StorageError(
+            f"default_transaction_isolation is {role.isolation!r} here, and the locks of threads "
+            "need 'read committed': set it so for this role (ALTER ROLE ... SET), or connect with "
+            r"options='-c default_transaction_isolation=read\ committed'"
+        )
+
+
 def check_role(role: Role, *, required: bool) -> None:
     """Warn of, or refuse, a role for which Row-Level Security is void.
 

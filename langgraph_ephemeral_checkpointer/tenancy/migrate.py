@@ -14,7 +14,7 @@ from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
+from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
@@ -39,8 +39,8 @@ _BORN = "born:"
 _TASKS = "__pregel_tasks"
 
 _THREADS = """
-SELECT thread_id FROM checkpoints WHERE thread_id > %s
-GROUP BY thread_id ORDER BY thread_id LIMIT %s
+SELECT thread_id FROM checkpoints WHERE %(after)s::text IS NULL OR thread_id > %(after)s
+GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
 """
 _CHECKPOINTS = """
 SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
@@ -73,12 +73,26 @@ SELECT %(tenant)s::text, %(thread_id)s::text, u.* FROM unnest(%(ns)s::text[],
 ON CONFLICT DO NOTHING
 """
 _PUT_WRITES = """
-INSERT INTO {writes} (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx, task_path,
-    channel, type, blob, written_at)
+INSERT INTO {writes} AS t (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx,
+    task_path, channel, type, blob, written_at)
 SELECT %(tenant)s::text, %(thread_id)s::text, u.*, %(now)s::timestamptz
 FROM unnest(%(ns)s::text[], %(ids)s::text[], %(tasks)s::text[], %(idx)s::integer[],
-    %(paths)s::text[], %(channels)s::text[], %(types)s::text[], %(blobs)s::bytea[]) AS u
-ON CONFLICT DO NOTHING
+    %(paths)s::text[], %(channels)s::text[], %(types)s::text[], %(blobs)s::bytea[])
+    AS u (ns, id, task, idx, path, channel, type, blob)
+"""
+_ONCE = "ON CONFLICT DO NOTHING"
+# What a step wrote after its checkpoint had been copied. An interrupt and its answers take the
+# place of earlier ones, as upstream stores them.
+_OF_THE_NEWEST = """
+WHERE EXISTS (SELECT FROM {checkpoints} c
+    WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+      AND c.checkpoint_ns = u.ns AND c.checkpoint_id = u.id
+      AND c.checkpoint_id = (SELECT max(n.checkpoint_id) FROM {checkpoints} n
+          WHERE n.tenant = %(tenant)s::text AND n.thread_id = %(thread_id)s::text
+            AND n.checkpoint_ns = u.ns))
+ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO UPDATE
+SET channel = EXCLUDED.channel, type = EXCLUDED.type, blob = EXCLUDED.blob
+WHERE EXCLUDED.idx < 0 AND (t.type, t.blob) IS DISTINCT FROM (EXCLUDED.type, EXCLUDED.blob)
 """
 
 
@@ -117,7 +131,8 @@ def migrate_from_postgres(
 
     Each thread is read in one snapshot and written in one transaction, so that it is there
     whole or not at all. Stopped and started again, it goes on with the threads that are
-    missing, or that the source has newer checkpoints of.
+    missing, that the source has newer checkpoints of, or whose newest step has written more
+    there. A thread that went on at the target is left alone.
 
     Args:
         source: LangGraph's synchronous saver; its tables are those of its connection.
@@ -136,11 +151,12 @@ def migrate_from_postgres(
     as_is = type(source.serde) is type(target.serde) is JsonPlusSerializer
     recode = None if as_is else source.serde
     result = MigrationResult()
-    after = ""
+    after = None
     with target.tenant_scope(tenant) if tenant is not None else nullcontext():
         while True:
             with _reading(source) as cursor:
-                page = [name for (name,) in cursor.execute(_THREADS, (after, _PAGE))]
+                found = cursor.execute(_THREADS, {"after": after, "limit": _PAGE})
+                page = [name for (name,) in found]
             if not page:
                 return result
             after = page[-1]
@@ -157,14 +173,14 @@ def _copy(
     recode: TypedSerializer | None,
     result: MigrationResult,
 ) -> None:
-    owner = target.tenant_of_thread(thread_id)
     try:
+        owner = target.tenant_of_thread(thread_id)
         with _reading(source) as cursor:
             found = (cursor.execute(sql, (thread_id,)).fetchall() for sql in _READS)
             thread = _Thread(*found)
         plan = _store(target.names, target.serde, owner, thread_id, thread, recode, target.now())
         copied = target.run_plan(Transaction(plan))
-    except StorageUnavailableError:
+    except (StorageUnavailableError, TenantRequiredError):
         raise
     except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
         logger.warning("thread %r was not copied: %s", thread_id, error)
@@ -198,14 +214,18 @@ def _store(
     """Write what the target lacks of a thread; False where it lacks nothing."""
     key = {"tenant": tenant, "thread_id": thread_id}
     *_, newest = yield [*names.lock(tenant, thread_id), names.statement(_NEWEST, key)]
-    # Over all namespaces: the target may have pruned some of what was copied.
-    if newest[0][0] >= max((row[1] for row in thread.checkpoints), default=""):
-        return False
 
     def typed(kind: str, blob: bytes | None) -> tuple[str, bytes]:
         raw = (kind, bytes(blob or b""))
         return raw if recode is None else serde.dumps_typed(recode.loads_typed(raw))
 
+    # Over all namespaces: the target may have pruned some of what was copied.
+    theirs = max((row[1] for row in thread.checkpoints), default="")
+    if newest[0][0] > theirs:
+        return False
+    if newest[0][0] == theirs:
+        (late,) = yield [_writes(names, key, thread, typed, now, _OF_THE_NEWEST)]
+        return bool(late)
     values = {
         (ns, channel, version): typed(kind, blob)
         for ns, channel, version, kind, blob in thread.blobs
@@ -217,7 +237,10 @@ def _store(
         place = Target(tenant, thread_id, row[0], row[2])
         params = _checkpoint(serde, place, row, values, sends) | {"born_at": born}
         statements.append(names.statement(_PUT_CHECKPOINT, params, fetch=False))
-    statements += _rows(names, key, values, thread, typed, now)
+    statements += [
+        _blobs(names, key, values),
+        _writes(names, key, thread, typed, now, _ONCE),
+    ]
     yield statements
     return True
 
@@ -259,45 +282,50 @@ def _checkpoint(
     return {**params, "id": checkpoint_id}
 
 
-def _rows(
+def _blobs(
     names: Names,
     key: Mapping[str, str],
     values: Mapping[tuple[str, str, str], tuple[str, bytes]],
+) -> Statement:
+    return names.statement(
+        _PUT_BLOBS,
+        {
+            **key,
+            "ns": Texts(ns for ns, _, _ in values),
+            "channels": Texts(channel for _, channel, _ in values),
+            "versions": Texts(version for _, _, version in values),
+            "types": Texts(kind for kind, _ in values.values()),
+            "blobs": Blobs(blob for _, blob in values.values()),
+        },
+        fetch=False,
+    )
+
+
+def _writes(
+    names: Names,
+    key: Mapping[str, str],
     thread: _Thread,
     typed: Callable[[str, bytes | None], tuple[str, bytes]],
     now: datetime,
-) -> list[Statement]:
+    which: str,
+) -> Statement:
     writes = [(*row[:6], *typed(row[6], row[7])) for row in thread.writes]
-    return [
-        names.statement(
-            _PUT_BLOBS,
-            {
-                **key,
-                "ns": Texts(ns for ns, _, _ in values),
-                "channels": Texts(channel for _, channel, _ in values),
-                "versions": Texts(version for _, _, version in values),
-                "types": Texts(kind for kind, _ in values.values()),
-                "blobs": Blobs(blob for _, blob in values.values()),
-            },
-            fetch=False,
-        ),
-        names.statement(
-            _PUT_WRITES,
-            {
-                **key,
-                "ns": Texts(row[0] for row in writes),
-                "ids": Texts(row[1] for row in writes),
-                "tasks": Texts(row[2] for row in writes),
-                "idx": [row[3] for row in writes],
-                "paths": Texts(row[4] for row in writes),
-                "channels": Texts(row[5] for row in writes),
-                "types": Texts(row[6] for row in writes),
-                "blobs": Blobs(row[7] for row in writes),
-                "now": now,
-            },
-            fetch=False,
-        ),
-    ]
+    return names.statement(
+        _PUT_WRITES + which,
+        {
+            **key,
+            "ns": Texts(row[0] for row in writes),
+            "ids": Texts(row[1] for row in writes),
+            "tasks": Texts(row[2] for row in writes),
+            "idx": [row[3] for row in writes],
+            "paths": Texts(row[4] for row in writes),
+            "channels": Texts(row[5] for row in writes),
+            "types": Texts(row[6] for row in writes),
+            "blobs": Blobs(row[7] for row in writes),
+            "now": now,
+        },
+        fetch=False,
+    )
 
 
 def _pending_sends(thread: _Thread, serde: TypedSerializer) -> dict[tuple[str, str], list[Any]]:

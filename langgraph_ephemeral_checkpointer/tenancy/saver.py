@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from psycopg import Connection, Cursor
+from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
@@ -28,13 +29,15 @@ from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     HAS_PIPELINE,
     UNPIN,
+    check_isolation,
     check_role,
     in_transaction,
+    isolation,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
-from langgraph_ephemeral_checkpointer.transactions import transaction_on
+from langgraph_ephemeral_checkpointer.transactions import mend, transaction_on
 
 T = TypeVar("T")
 
@@ -77,7 +80,10 @@ class TenantPostgresSaver(TenantSaver):
         """
         with storage_errors("connecting"):
             conn = Connection.connect(
-                conn_string, autocommit=True, prepare_threshold=prepare_threshold
+                conn_string,
+                autocommit=True,
+                prepare_threshold=prepare_threshold,
+                client_encoding="UTF8",
             )
         with conn:
             yield cls(conn, **options)
@@ -94,6 +100,7 @@ class TenantPostgresSaver(TenantSaver):
             if self._set_up.done:
                 return
             missing, role = drive(look(self.names), self._perform)
+            check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
                 refuse_missing(self.names, missing)
@@ -300,6 +307,8 @@ class TenantPostgresSaver(TenantSaver):
                 return _round_trip(conn, step)
             joined = in_transaction(conn, refused=step.alone)
             with transaction_on(conn):
+                if not joined and (level := isolation(conn)):
+                    _send(conn, [level])
                 answer = drive(step.plan, partial(_send, conn))
                 if joined:
                     _send(conn, [UNPIN])
@@ -322,16 +331,21 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     if not HAS_PIPELINE:
         with transaction_on(conn):
             return _send(conn, batch)
-    if conn.autocommit:
-        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        return _send(conn, batch)
-    # The same without autocommit: the switch is in the client only, BEGIN would be a trip.
-    conn.autocommit = True
+    # A plain try, not a context manager: this is on the way of every save.
+    own = conn.info.pipeline_status == PipelineStatus.OFF
+    by_itself = conn.autocommit
     try:
-        return _send(conn, batch)
-    finally:
-        if not conn.closed:
+        if not by_itself:  # the switch is in the client only, BEGIN would be a trip
+            conn.autocommit = True
+        # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
+        answers = _send(conn, batch)
+        if not by_itself:
             conn.autocommit = False
+    except BaseException:
+        if own:
+            mend(conn, autocommit=by_itself)
+        raise
+    return answers
 
 
 def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:

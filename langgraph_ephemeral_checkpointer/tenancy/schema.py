@@ -94,15 +94,25 @@ SELECT (SELECT r.rolsuper OR r.rolbypassrls FROM pg_roles r WHERE r.rolname = cu
           AND EXISTS (SELECT FROM unnest(p.polroles) AS u (role)
                       WHERE pg_has_role(u.role, 'USAGE')))
 """
-_ROLE = "SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_ROLE = """
+SELECT rolname, rolsuper OR rolbypassrls, current_setting('default_transaction_isolation')
+FROM pg_roles WHERE rolname = current_user
+"""
 
 
 @dataclass(frozen=True)
 class Role:
-    """The role a connection acts as, and whether Row-Level Security is void for it."""
+    """Whom a connection acts as.
+
+    Attributes:
+        name: Of the role.
+        bypasses_rls: Whether Row-Level Security is void for it.
+        isolation: What its transactions are, where nobody says otherwise.
+    """
 
     name: str
     bypasses_rls: bool
+    isolation: str
 
 
 def probe(names: Names) -> Statement:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
+    ScopeLostError,
     TenantRequiredError,
     TenantResolutionError,
 )
+from langgraph_ephemeral_checkpointer.steps import GIVES_A_COROUTINE
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _UNBOUND: Final = object()
 
@@ -106,12 +112,29 @@ class Scopes:
         Raises:
             TypeError: The tenant is not a string.
             ValueError: The tenant is empty.
+            ScopeLostError: The block is left in another context than it was entered in.
         """
         token = self._open.set(checked_tenant(tenant))
         try:
             yield
         finally:
-            self._open.reset(token)
+            try:
+                self._open.reset(token)
+            except ValueError as error:
+                raise ScopeLostError(
+                    f"the scope of tenant {tenant!r} was left in another context than it "
+                    "was opened in, as generators of web frameworks do: what ran between may have "
+                    "lacked it. Open it around the calls themselves"
+                ) from error
+
+    async def within(self, tenant: str | None, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine with ``tenant`` as the open scope; None: with none open."""
+        token = self._open.set(tenant)
+        try:
+            return await work
+        finally:
+            with suppress(ValueError):  # closed where it never ran to its end: another context
+                self._open.reset(token)
 
     def explicit(self) -> str:
         """The tenant of the open scope, and of nothing else.
@@ -192,3 +215,29 @@ def _resolve(tenant_of: TenantOf, thread_id: str) -> str:
         raise TenantResolutionError(
             f"tenant_of gave no tenant for thread {thread_id!r}: {error}"
         ) from error
+
+
+class _Scoped(Protocol):
+    _scopes: Scopes
+
+
+_S = TypeVar("_S", bound=_Scoped)
+
+
+def in_scope_of_call(
+    method: Callable[Concatenate[_S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_S, P], Coroutine[Any, Any, T]]:
+    """Let an asynchronous method belong to the scope in which it is called.
+
+    The body of a coroutine runs where it is awaited: outside of the ``with`` block in which it
+    was made it would work on another tenant's threads.
+    """
+
+    @functools.wraps(method)
+    def call(saver: _S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return saver._scopes.within(saver._scopes.open, method(saver, *args, **kwargs))
+
+    setattr(call, GIVES_A_COROUTINE, True)
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(call)
+    return call

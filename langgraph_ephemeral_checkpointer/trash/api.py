@@ -119,8 +119,9 @@ class UndoMethods:
     def _undo(self) -> Undo:
         if self._strategy.undo is None:
             raise UnsupportedCheckpointerError(
-                f"{type(self._strategy.checkpointer).__name__} has no trash; only the SQLite and "
-                "Postgres savers have"
+                f"{type(self._strategy.checkpointer).__name__} has no trash; only LangGraph's "
+                "SQLite and Postgres savers have one. What a sweep deletes here is gone: look at a "
+                "dry run first, and keep copies by on_before_delete"
             )
         return self._strategy.undo
 

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests.cli.threads import HOUR, graph, run_threads
+from tests.sidecar.processes import sidecar
 
 RULE = ["--idle-ttl", "1h"]
 TABLE = ["--schema", "tenancy", "--table", "agents"]
@@ -225,6 +226,7 @@ def test_the_tenants_are_listed_for_who_sees_them_all(ok, call, database, monkey
         ["sweep", *KIND, "--all-tenants", *RULE],
         ["status", *KIND, "--all-tenants", *RULE, "--json"],
         ["vacuum", *TABLE, "--all-tenants", "--older-than", "1h"],
+        ["orphans", *KIND, "--all-tenants"],
     ):
         answer = call(*words)
         assert (answer.status, answer.out) == (1, "")
@@ -268,6 +270,73 @@ def test_vacuum_of_one_tenant_and_of_every_one(ok, threads):
         {"tenant": "bolt", "deleted": 2},
     ]
     assert threads("bolt") == {"fresh"}
+
+
+def test_orphans_of_one_tenant_and_of_every_one(ok, database):
+    """What a run leaves that saves writes after its thread is gone."""
+    old = time.time() - 3 * HOUR
+    with TenantPostgresSaver.from_conn_string(database["app"], **PLACE, clock=lambda: old) as saver:
+        for tenant in ("acme", "bolt"):
+            with saver.tenant_scope(tenant):
+                head = saver.get_tuple({"configurable": {"thread_id": "idle"}}).config
+                saver.delete_thread("idle")
+                saver.put_writes(head, [("log", 1), ("log", 2)], "task")
+    assert ok("orphans", *KIND, "--tenant", "acme", "--json") == ""
+    words = ["orphans", *KIND, "--older-than", "1h"]
+    mine = ok(*words, "--tenant", "acme", "--json", dsn="app")
+    (found,) = [json.loads(line) for line in mine.splitlines()]
+    assert (found["thread_id"], found["tenant"], found["rows"]) == ("idle", "acme", 2)
+    table = ok(*words, "--all-tenants", err="4 rows without checkpoint\n").splitlines()
+    assert [line.split()[-3:] for line in table[1:]] == [
+        ["idle", "of", "acme"],
+        ["idle", "of", "bolt"],
+    ]
+    assert ok(*words, "--tenant", "acme", "--delete", dsn="app") == "deleted 2 rows\n"
+    assert ok(*words, "--all-tenants", "--delete", "--json") == '{"deleted": 2}\n'
+    assert ok(*words, "--all-tenants", "--json") == ""
+
+
+def test_grace_in_the_rules_file_is_refused_and_nothing_is_deleted(
+    call, database, threads, tmp_path
+):
+    """There is no trash: the message says so, and what to do instead."""
+    rules = tmp_path / "ephemeral.toml"
+    rules.write_text(RULES + '[sweep]\ngrace = "1h"\n')
+    for words in (["sweep"], ["run", "--once"]):
+        answer = call(*words, "--config", str(rules), "--all-tenants")
+        assert (answer.status, answer.out) == (2, "")
+        assert "what it deletes is gone" in answer.err
+        assert "leave it out" in answer.err
+    assert threads("acme") == threads("bolt") == ALL
+
+
+def test_a_limit_is_one_for_all_tenants_and_goes_by_age_in_every_process(ok, threads, database):
+    old = time.time() - 9 * HOUR
+    with TenantPostgresSaver.from_conn_string(database["app"], **PLACE, tenant="bolt") as saver:
+        save_thread(saver, "older", [old])
+    words = ["sweep", *KIND, "--all-tenants", *RULE, "--limit", "1", "--json"]
+    told = json.loads(ok(*words))
+    assert (told["deleted_thread_ids"], told["deferred_count"]) == (["older"], 2)
+    assert threads("acme") == threads("bolt") == ALL
+    assert json.loads(ok(*words))["deferred_count"] == 1
+    assert json.loads(ok(*words))["deferred_count"] == 0
+    assert threads("acme") == threads("bolt") == {"waits", "fresh"}
+
+
+def test_a_sidecar_keeps_to_the_lock_in_every_sweep(database):
+    """Not only in the first: another instance takes the lock after it."""
+    words = [*KIND, "--all-tenants", *RULE, "--interval", "0.2s", "--coordinate"]
+    lock = "SELECT {}(1279739203::bigint << 32 | 'tenancy.agents'::regclass::oid::bigint)"
+    with (
+        sidecar(*words, LGEC_DSN=database["keeper"]) as process,
+        psycopg.connect(database["admin"], autocommit=True) as rival,
+    ):
+        assert process.wait_for(event="sweep", outcome="done")["deleted"] == 2
+        rival.execute(lock.format("pg_advisory_lock"))
+        process.wait_for(event="sweep", outcome="skipped")
+        rival.execute(lock.format("pg_advisory_unlock"))
+        process.wait_for(event="sweep", outcome="done")
+        assert process.stop() == 0
 
 
 def test_moving_in_from_the_saver_of_langgraph(ok, call, database, monkeypatch):
@@ -321,7 +390,13 @@ def test_a_thread_that_cannot_be_copied_fails_the_migration_and_stops_no_other(
         (["sweep", "--backend", "memory", *RULE, "--tenant", "a"], "only for --backend tenant"),
         (["status", "--backend", "memory", *RULE, "--table", "t"], "--table is only for"),
         (["sweep", "--backend", "memory", *RULE, "--all-tenants"], "--all-tenants is only for"),
-        (["trash", "--backend", "tenant-postgres"], "none of memory, sqlite, postgres"),
+        (["run", *KIND, *RULE, "--all-tenants", "--once", "--grace", "1h"], "has no trash"),
+        (["setup", "--backend", "tenant-postgres"], "has no trash"),
+        (["setup", "--backend", "tenant-postgres", "--print"], "has no trash"),
+        (["trash", "--backend", "tenant-postgres", "--empty", "--yes"], "has no trash"),
+        (["restore", "--backend", "tenant-postgres", "idle"], "has no trash"),
+        (["orphans", *KIND], "--tenant NAME or --all-tenants is required"),
+        (["orphans", "--backend", "memory", "--tenant", "a"], "only for --backend tenant"),
         (["forget-tenant", *TABLE], "--tenant is required"),
         (["forget-tenant", "a", "b", *TABLE], "--tenant is given twice"),
         (["tenants", "--all-tenants"], "no such option"),

@@ -17,10 +17,8 @@ from langgraph_ephemeral_checkpointer import (
 )
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
-from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
-from langgraph_ephemeral_checkpointer.tenant_sweep import TenantRound
 from langgraph_ephemeral_checkpointer.testing import save_thread
-from tests.tenancy.sweeping import DAY, IDLE, NOW, WAYS, Sweeping
+from tests.tenancy.sweeping import DAY, NOW, WAYS, Sweeping
 
 OLD = NOW - 2 * DAY
 TENANTS = ("a", "b", "c")
@@ -128,30 +126,77 @@ def test_the_tenant_in_scope_is_the_only_one_also_for_the_maintenance_role(
     assert threads(stored)["c"] == {"t", "own", "long"}
 
 
-def test_one_limit_for_all_and_nobody_starves(
+def test_one_limit_for_all_and_nobody_starves(stored: Any, sweep: Sweeping) -> None:
+    """Every sweep is one of a new process; the first tenant always has more than the limit."""
+    served = []
+    for n in range(6):
+        with stored.tenant_scope("a"):
+            for k in range(3):
+                save_thread(stored, f"new {n} {k}", [NOW - DAY - 60 + 3 * n + k])
+        result = sweep(max_deletes_per_sweep=2)
+        assert len(result.deleted_thread_ids) == 2
+        deferred = {name: part.deferred_count for name, part in result.by_tenant.items()}
+        assert result.deferred_count == sum(deferred.values()) == 5 + 3 * (n + 1) - 2 * (n + 1)
+        served += [
+            (name, thread_id)
+            for name, part in result.by_tenant.items()
+            for thread_id in part.deleted_thread_ids
+        ]
+    oldest = {("a", "own"), ("a", "t"), ("b", "own"), ("c", "own"), ("c", "t")}
+    assert {*served[:6]} == oldest | {("a", "new 0 0")}
+    assert served[6:] == [("a", f"new {n} {k}") for n in range(3) for k in range(3)][1:7]
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_threads_that_are_kept_use_up_no_limit_whosever_they_are(
+    stored: Any, sweep: Sweeping, batch_size: int
+) -> None:
+    """The first tenant's are the longest overdue, and vetoed each time."""
+    with stored.tenant_scope("a"):
+        for n in range(5):
+            save_thread(stored, f"ancient {n}", [OLD - 100 * DAY - n])
+    asked: list[str] = []
+
+    def veto(thread_id: str, _policy: Any, _reason: str) -> bool:
+        asked.append(thread_id)
+        return not thread_id.startswith("ancient")
+
+    limited = {"max_deletes_per_sweep": 2, "on_before_delete": veto, "batch_size": batch_size}
+    gone: list[str] = []
+    for _ in range(3):
+        result = sweep(**limited)
+        assert {*result.by_tenant["a"].kept} == {f"ancient {n}" for n in range(5)}
+        assert result.by_tenant["a"].oldest_overdue_seconds > 100 * DAY
+        gone += result.deleted_thread_ids
+    assert sorted(gone) == ["own", "own", "own", "t", "t"]
+    assert len(asked) == 3 * 5 + 5
+
+
+def test_with_a_limit_a_resolver_is_asked_once_a_thread_and_threads_are_trimmed(
+    stored: Any, sweep: Sweeping
+) -> None:
+    asked: list[Any] = []
+
+    def resolve(thread_id: str) -> Any:
+        asked.append((sweep.tenant_seen(), thread_id))
+        return PolicyOverride.USE_DEFAULT
+
+    policy = TTLPolicy(idle_ttl_seconds=DAY, max_checkpoints_per_thread=1)
+    result = sweep(policy, max_deletes_per_sweep=1, policy_resolver=resolve)
+    assert len(result.deleted_thread_ids) == 1
+    assert sorted(asked) == [(name, one) for name in TENANTS for one in ("long", "own", "t")]
+    assert result.pruned_checkpoint_count == 9
+
+
+def test_with_a_limit_a_tenant_that_fails_stops_no_other(
     stored: Any, maintenance_dsn: str, schema: str
 ) -> None:
-    """The next sweep of the same sweeper begins behind the tenant that used up the limit."""
-    options = {"max_deletes_per_sweep": 1, "clock": lambda: NOW}
-    with TenantPostgresSaver.from_conn_string(maintenance_dsn, schema=schema, tenant=None) as saver:
-        sweeper = TTLSweeper(saver, IDLE, **options)
-        first, second, third = (sweeper.sweep() for _ in range(3))
-    deleted = [
-        next(name for name, part in one.by_tenant.items() if part.deleted_thread_ids)
-        for one in (first, second, third)
-    ]
-    assert deleted == ["a", "b", "c"]
-    assert [one.deferred_count for one in (first, second, third)] == [4, 3, 2]
-    assert {*first.by_tenant} == {"a", "b", "c"}
-
-
-def test_the_order_of_tenants_goes_round() -> None:
-    turns = TenantRound()
-    assert turns.order(["b", "a", "c"]) == ["a", "b", "c"]
-    turns.stopped_at("b")
-    assert turns.order(["a", "b", "c", "d"]) == ["c", "d", "a", "b"]
-    turns.stopped_at("zz")
-    assert turns.order(["a", "b"]) == ["a", "b"]
+    sweep = Sweeping("sweep", maintenance_dsn, schema)
+    result = sweep(sweeper=_failing(RuntimeError("one bad row")), max_deletes_per_sweep=3)
+    assert result.errors == {"": "tenant 'b': RuntimeError: one bad row"}
+    gone = {name: len(part.deleted_thread_ids) for name, part in result.by_tenant.items()}
+    assert (gone["a"] + gone["c"], gone["b"]) == (3, 0)
+    assert result.deferred_count == 1
 
 
 class _Failing(TenantPostgresStrategy):

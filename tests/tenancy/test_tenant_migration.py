@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +16,8 @@ from langgraph.types import Command, Send
 
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.tenancy.migrate import migrate_from_postgres
-from tests.tenancy.graphs import HAS_DELTA, config, delta_graph, everything_graph, say
+from tests.cli.threads import command, environment, run
+from tests.tenancy.graphs import HAS_DELTA, checkpoint, config, delta_graph, everything_graph, say
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
@@ -102,6 +106,94 @@ def test_it_goes_on_where_it_was_stopped(source: PostgresSaver, make_saver: Any)
         _graph(source).invoke(say("again"), config("a"))
         assert migrate_from_postgres(source, target).copied == ["a"]
         assert _all(target) == _all(source)
+
+
+def test_what_a_step_writes_after_its_checkpoint_was_copied_comes_with_the_next_run(
+    source: PostgresSaver, make_saver: Any, superuser: Any
+) -> None:
+    """The first run saw the checkpoint before the question was asked, then before the second."""
+    graph = _graph(source)
+    graph.invoke(say("hello"), config("t"))
+    rows = superuser.execute("SELECT * FROM checkpoint_writes").fetchall()
+    asked = "DELETE FROM checkpoint_writes WHERE channel = '__interrupt__' RETURNING *"
+    removed = superuser.execute(asked).fetchall()
+    assert removed
+    marks = ", ".join(["%s"] * len(rows[0]))
+    with make_saver() as target:
+        assert migrate_from_postgres(source, target).copied == ["t"]
+        assert not _graph(target).get_state(config("t")).interrupts
+        for row in removed:
+            superuser.execute(f"INSERT INTO checkpoint_writes VALUES ({marks})", row)
+        assert migrate_from_postgres(source, target).copied == ["t"]
+        assert _all(target) == _all(source)
+        assert len(_graph(target).get_state(config("t")).interrupts) == 1
+        assert migrate_from_postgres(source, target).skipped == ["t"]
+        # The question is asked again, in the same place.
+        superuser.execute(
+            "UPDATE checkpoint_writes SET type = 'null', blob = '' WHERE channel = '__interrupt__'"
+        )
+        assert migrate_from_postgres(source, target).copied == ["t"]
+        assert _all(target) == _all(source)
+        # What the target pruned does not come back.
+        target.prune(["t"])
+        kept = _all(target)
+        assert migrate_from_postgres(source, target).copied == []
+        assert _all(target) == kept
+
+
+def test_a_process_that_is_killed_leaves_whole_threads_and_the_next_goes_on(
+    source: PostgresSaver, make_saver: Any, app_dsn: str, pg_dsn: str, schema: str, tmp_path: Any
+) -> None:
+    """It is killed while it waits for the lock of the third thread; the source goes on."""
+    _fill(source)
+    words = ["migrate-from-postgres", "--tenant", "acme", "--schema", schema, "--json"]
+    environ = {"LGEC_DSN": pg_dsn}
+    with make_saver(tenant="acme") as target, psycopg.connect(app_dsn) as rival:
+        target.setup()
+        for statement in target.names.lock("acme", "c"):
+            rival.execute(statement.sql, statement.params)
+        process = subprocess.Popen(
+            command(*words, "--target-dsn", app_dsn), env=environment(**environ)
+        )
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        deadline = time.monotonic() + 30
+        with psycopg.connect(app_dsn, autocommit=True) as watch:
+            while watch.execute(waiting).fetchone() == (0,):
+                assert time.monotonic() < deadline
+        process.kill()
+        process.wait()
+        rival.rollback()
+        expected = [one for one in _all(source) if one[0]["configurable"]["thread_id"] in "ab"]
+        assert _all(target) == expected
+        _graph(source).invoke(Command(resume="meanwhile"), config("c"))
+        _graph(source).invoke(say("meanwhile"), config("new"))
+        done = run(*words, "--target-dsn", app_dsn, cwd=tmp_path, **environ)
+        told = json.loads(done.stdout)
+        assert (told["skipped"], told["errors"]) == (["a", "b"], {})
+        assert {"c", "new"} <= {*told["copied"]}
+        assert _all(target) == _all(source)
+
+
+def test_threads_of_every_name_move_or_are_reported(
+    source: PostgresSaver, make_saver: Any, monkeypatch: Any
+) -> None:
+    """In pages; a name that no thread here can have is said, and so is one without a tenant."""
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.tenancy.migrate._PAGE", 2)
+    names = ["A", "a", "a ", "a'b", "a%b", "\u00fc", "u\u0308", "1", "z" * 500, " ", "no tenant"]
+    for name in ["", *names]:
+        place = {"configurable": {"thread_id": name, "checkpoint_ns": ""}}
+        made = checkpoint(1)
+        source.put(place, made, {}, made["channel_versions"])
+
+    def owner(thread: str) -> str:
+        return "" if thread == "no tenant" else "acme"
+
+    with make_saver(tenant=None, tenant_of=owner) as target:
+        result = migrate_from_postgres(source, target)
+        assert sorted(result.copied) == sorted(names[:-1])
+        assert {*result.errors} == {"", "no tenant"}
+        for name in names[:-1]:
+            assert target.get_tuple(config(name)).checkpoint["channel_values"] == {"log": [1]}
 
 
 def test_a_thread_that_went_on_at_the_target_is_left_alone(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from psycopg_pool import ConnectionPool
 
+from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.tenancy import (
     AsyncTenantPostgresSaver,
     TenantPostgresSaver,
 )
+from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests import pgbouncer
+from tests.cli.threads import run
 from tests.tenancy.graphs import HAS_DELTA, at, config, delta_graph, plain_graph, put
+from tests.tenancy.sweeping import DAY, IDLE, NOW
 
 if pgbouncer.COLLECT:
 
@@ -52,6 +59,172 @@ if pgbouncer.COLLECT:
             with pool.connection() as conn:
                 query = f"SELECT count(*) FROM {schema}.agent_threads"
                 assert conn.execute(query).fetchone() == (0,)
+
+    @pytest.fixture
+    def keepers(maintenance_dsn: str) -> Iterator[str]:
+        """A way through the pooler for the role that sees every tenant."""
+        with pgbouncer.pgbouncer(maintenance_dsn, pool_size=2) as dsn:
+            yield dsn
+
+    @contextmanager
+    def pool_of(dsn: str, schema: str) -> Iterator[TenantPostgresSaver]:
+        options: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
+        with ConnectionPool(dsn, min_size=4, max_size=4, kwargs=options) as pool:
+            yield TenantPostgresSaver(pool, schema=schema, tenant=None)
+
+    @contextmanager
+    def connection_of(dsn: str, schema: str) -> Iterator[TenantPostgresSaver]:
+        with TenantPostgresSaver.from_conn_string(
+            dsn, schema=schema, tenant=None, prepare_threshold=None
+        ) as saver:
+            yield saver
+
+    OPENED = [pool_of, connection_of]
+    OLD = NOW - 2 * DAY
+    POLICY = TTLPolicy(idle_ttl_seconds=DAY, max_checkpoints_per_thread=2)
+
+    def fill(saver: Any, tenants: Any, threads: int = 5, idle_since: float = OLD) -> None:
+        for tenant in tenants:
+            with saver.tenant_scope(tenant):
+                for n in range(threads):
+                    save_thread(saver, f"idle {n}", [idle_since - n])
+                save_thread(saver, "long", [NOW - n for n in range(5)])
+                place = put(saver, "gone", 1)
+                saver.delete_thread("gone")
+                saver.put_writes(place, [("log", 1)], "task")
+
+    def advisory_locks(superuser: Any) -> int:
+        query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+        return superuser.execute(query).fetchone()[0]
+
+    @pytest.mark.parametrize("opened", OPENED)
+    def test_one_tenant_is_swept(
+        pooled: str, schema: str, make_saver: Any, superuser: Any, opened: Any
+    ) -> None:
+        with make_saver(clock=lambda: OLD) as saver:
+            fill(saver, ["a", "b"])
+        with opened(pooled, schema) as saver, saver.tenant_scope("a"):
+            for coordinated in (True, False):
+                sweeper = TTLSweeper(
+                    saver,
+                    POLICY,
+                    enable_coordination=coordinated,
+                    clock=lambda: NOW,
+                    batch_size=2,
+                )
+                result = sweeper.sweep()
+                assert (result.errors, result.lock_held_elsewhere) == ({}, False)
+                if coordinated:
+                    assert sorted(result.deleted_thread_ids) == [f"idle {n}" for n in range(5)]
+                    assert (result.pruned_checkpoint_count, result.orphan_count) == (3, 1)
+                else:
+                    assert (result.deleted_thread_ids, result.orphan_count) == ([], 0)
+        assert advisory_locks(superuser) == 0
+        with make_saver() as saver, saver.tenant_scope("b"):
+            assert len({one.config["configurable"]["thread_id"] for one in saver.list(None)}) == 6
+
+    @pytest.mark.parametrize("limit", [None, 7])
+    @pytest.mark.parametrize("opened", OPENED)
+    def test_every_tenant_is_swept(
+        keepers: str, schema: str, make_saver: Any, superuser: Any, opened: Any, limit: Any
+    ) -> None:
+        """Coordinated: each batch takes the lock itself, and none is left behind."""
+        with make_saver(clock=lambda: OLD) as saver:
+            fill(saver, "abc")
+        with opened(keepers, schema) as saver:
+            sweeper = TTLSweeper(
+                saver,
+                POLICY,
+                enable_coordination=True,
+                clock=lambda: NOW,
+                max_deletes_per_sweep=limit,
+            )
+            gone, pruned, orphans = [], 0, 0
+            for _ in range(4):
+                result = sweeper.sweep()
+                assert (result.errors, result.lock_held_elsewhere) == ({}, False)
+                gone += result.deleted_thread_ids
+                pruned += result.pruned_checkpoint_count
+                orphans += result.orphan_count
+            assert sorted(gone) == sorted(f"idle {n}" for n in range(5) for _ in "abc")
+            assert (pruned, orphans) == (9, 3)
+        assert advisory_locks(superuser) == 0
+
+    async def test_every_tenant_is_swept_asynchronously(
+        keepers: str, schema: str, make_saver: Any, superuser: Any
+    ) -> None:
+        with make_saver(clock=lambda: OLD) as saver:
+            fill(saver, "abc")
+        async with AsyncTenantPostgresSaver.from_conn_string(
+            keepers, schema=schema, tenant=None, prepare_threshold=None
+        ) as saver:
+            sweeper = TTLSweeper(saver, POLICY, enable_coordination=True, clock=lambda: NOW)
+            result = await sweeper.asweep()
+        assert (result.errors, len(result.deleted_thread_ids)) == ({}, 15)
+        assert (result.pruned_checkpoint_count, result.orphan_count) == (9, 3)
+        assert advisory_locks(superuser) == 0
+
+    @pytest.mark.parametrize("opened", OPENED)
+    def test_two_instances_never_take_the_same_batch(
+        keepers: str, schema: str, make_saver: Any, opened: Any
+    ) -> None:
+        """Every thread is reported deleted once, and what a rival's batch held waits its turn."""
+        with make_saver() as saver:
+            fill(saver, "abc", threads=30)
+        gone: list[tuple[str, str]] = []
+        kept: set[KeepReason] = set()
+
+        def instance() -> None:
+            with opened(keepers, schema) as saver:
+                for _ in range(3):
+                    result = TTLSweeper(
+                        saver, IDLE, enable_coordination=True, clock=lambda: NOW, batch_size=3
+                    ).sweep()
+                    for tenant, part in result.by_tenant.items():
+                        gone.extend((tenant, one) for one in part.deleted_thread_ids)
+                        kept.update(part.kept.values())
+
+        threads = [threading.Thread(target=instance) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        instance()
+        assert sorted(gone) == sorted((t, f"idle {n}") for t in "abc" for n in range(30))
+        assert kept <= {KeepReason.BUSY, KeepReason.GONE}
+
+    @pytest.mark.parametrize("opened", OPENED)
+    def test_a_sweep_is_skipped_while_a_batch_of_another_instance_runs(
+        keepers: str, schema: str, make_saver: Any, superuser: Any, opened: Any
+    ) -> None:
+        with make_saver() as saver:
+            fill(saver, "a")
+        with opened(keepers, schema) as saver:
+            sweeper = TTLSweeper(saver, IDLE, enable_coordination=True, clock=lambda: NOW)
+            with superuser.transaction():
+                superuser.execute(
+                    "SELECT pg_advisory_xact_lock(1279739203::bigint << 32 | "
+                    f"'{schema}.agent_threads'::regclass::oid::bigint)"
+                )
+                assert sweeper.sweep().lock_held_elsewhere
+            assert len(sweeper.sweep().deleted_thread_ids) == 5
+
+    def test_the_command_line_sweeps_every_tenant_through_it(
+        keepers: str, schema: str, make_saver: Any, superuser: Any, tmp_path: Any
+    ) -> None:
+        """One process after the other on the same server connections; more tenants than it
+        takes uses of a statement until psycopg would prepare it."""
+        tenants = "abcdefghijkl"
+        with make_saver(clock=lambda: OLD) as saver:
+            fill(saver, tenants, threads=1, idle_since=time.time() - 3 * DAY)
+        words = ["--backend", "tenant-postgres", "--all-tenants", "--schema", schema]
+        rules = ["--idle-ttl", "1d", "--coordinate", "--json"]
+        for deleted in (12, 0):
+            done = run("sweep", *words, *rules, cwd=tmp_path, LGEC_DSN=keepers)
+            assert (done.returncode, done.stderr) == (0, "")
+            told = json.loads(done.stdout)
+            assert (len(told["deleted_thread_ids"]), told["errors"]) == (deleted, {})
+        assert advisory_locks(superuser) == 0
 
     def test_every_call_works(pooled: str, schema: str) -> None:
         with TenantPostgresSaver.from_conn_string(

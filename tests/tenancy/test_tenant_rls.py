@@ -169,6 +169,155 @@ def upsert(conn: Any, table: str) -> int:
         return 0
 
 
+def insert_or_nothing(conn: Any, table: str) -> int:
+    """ON CONFLICT DO NOTHING must not tell whether the victim has such a row either."""
+    try:
+        with conn.transaction():
+            text = f"INSERT INTO {table} {_VALUES[table.rpartition('.')[2]]}"
+            return conn.execute(f"{text} ON CONFLICT DO NOTHING RETURNING tenant").rowcount
+    except psycopg.errors.InsufficientPrivilege:
+        return 0
+
+
+def lock_rows(conn: Any, table: str) -> int:
+    return len(conn.execute(f"SELECT 1 {_where(table)} FOR UPDATE").fetchall())
+
+
+def returning(conn: Any, table: str) -> int:
+    query = f"UPDATE {table} SET type = type WHERE tenant = 'victim' RETURNING *"
+    return len(conn.execute(query).fetchall())
+
+
+def delete_by_a_join(conn: Any, table: str) -> int:
+    """Rows of one's own lead to the victim's."""
+    query = f"DELETE FROM {table} v USING (SELECT 'victim' AS tenant) o WHERE v.tenant = o.tenant"
+    return conn.execute(query).rowcount
+
+
+def _needs(version: int, conn: Any) -> bool:
+    return conn.info.server_version >= version
+
+
+def merge_delete(conn: Any, table: str) -> int:
+    """MERGE came with Postgres 15; before it, a DELETE of the same rows."""
+    if not _needs(150000, conn):
+        return delete(conn, table)
+    return conn.execute(
+        f"MERGE INTO {table} t USING (SELECT 'victim' AS tenant) s ON t.tenant = s.tenant "
+        "WHEN MATCHED THEN DELETE"
+    ).rowcount
+
+
+def merge_update(conn: Any, table: str) -> int:
+    if not _needs(150000, conn):
+        return update(conn, table)
+    return conn.execute(
+        f"MERGE INTO {table} t USING (SELECT 'victim' AS tenant) s ON t.tenant = s.tenant "
+        "WHEN MATCHED THEN UPDATE SET type = 'x'"
+    ).rowcount
+
+
+def merge_insert(conn: Any, table: str) -> int:
+    if not _needs(150000, conn):
+        return insert(conn, table)
+    columns, _, values = _VALUES[table.rpartition(".")[2]].partition(" VALUES ")
+    try:
+        with conn.transaction():
+            return conn.execute(
+                f"MERGE INTO {table} t USING (SELECT 1) s ON false "
+                f"WHEN NOT MATCHED THEN INSERT {columns} VALUES {values}"
+            ).rowcount
+    except psycopg.errors.InsufficientPrivilege:
+        return 0
+
+
+def copy_out(conn: Any, table: str) -> int:
+    """COPY of the whole table: every row of it has to be the reader's own."""
+    with conn.cursor().copy(f"COPY {table} (tenant) TO STDOUT") as copy:
+        return b"".join(bytes(part) for part in copy).split(b"\n").count(b"victim")
+
+
+def copy_in(conn: Any, table: str) -> int:
+    columns, _, values = _VALUES[table.rpartition(".")[2]].partition(" VALUES ")
+    row = values.strip("()").replace("now()", "2024-01-01").replace("'", "").split(", ")
+    try:
+        with conn.transaction(), conn.cursor() as cursor:
+            with cursor.copy(f"COPY {table} {columns} FROM STDIN") as copy:
+                copy.write_row(row)
+            return cursor.rowcount
+    except psycopg.errors.FeatureNotSupported:  # "COPY FROM not supported with row-level security"
+        return 0
+
+
+def through_a_view(conn: Any, table: str) -> int:
+    conn.execute(f"CREATE VIEW {table}_seen AS SELECT * FROM {table}")
+    return len(conn.execute(f"SELECT 1 {_where(f'{table}_seen')}").fetchall())
+
+
+def through_a_materialized_view(conn: Any, table: str) -> int:
+    conn.execute(f"CREATE MATERIALIZED VIEW {table}_kept AS SELECT * FROM {table}")
+    return len(conn.execute(f"SELECT 1 {_where(f'{table}_kept')}").fetchall())
+
+
+def update_through_a_view(conn: Any, table: str) -> int:
+    conn.execute(f"CREATE VIEW {table}_open AS SELECT * FROM {table}")
+    return conn.execute(f"UPDATE {table}_open SET type = 'x' WHERE tenant = 'victim'").rowcount
+
+
+def through_a_definer(conn: Any, table: str) -> int:
+    """A function that runs as the owner of the tables."""
+    name = table.replace(".", "_")
+    conn.execute(
+        f"CREATE FUNCTION {table.partition('.')[0]}.{name}() RETURNS bigint LANGUAGE sql "
+        f"SECURITY DEFINER AS $$ SELECT count(*) {_where(table)} $$"
+    )
+    return conn.execute(f"SELECT {table.partition('.')[0]}.{name}()").fetchone()[0]
+
+
+def leak_through_a_cheap_function(conn: Any, table: str) -> int:
+    """A condition that the planner would love to test first, and that tells what it is shown."""
+    name = f"{table}_leak"
+    conn.execute(
+        f"CREATE FUNCTION {name}(text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS "
+        "$$ BEGIN RAISE NOTICE 'saw %', $1; RETURN true; END $$"
+    )
+    heard: list[str] = []
+
+    def hear(diagnostic: Any) -> None:
+        heard.append(diagnostic.message_primary)
+
+    conn.add_notice_handler(hear)
+    try:
+        conn.execute(f"SELECT 1 FROM {table} WHERE {name}(tenant)")
+    finally:
+        conn.remove_notice_handler(hear)
+    return heard.count("saw victim")
+
+
+def into_a_table_of_ones_own(conn: Any, table: str) -> int:
+    conn.execute(f"CREATE TEMP TABLE loot AS SELECT * {_where(table)}")
+    return conn.execute("SELECT count(*) FROM loot").fetchone()[0]
+
+
+def through_a_cursor(conn: Any, table: str) -> int:
+    with conn.cursor(name="held", withhold=False) as cursor:
+        return len(cursor.execute(f"SELECT 1 {_where(table)}").fetchall())
+
+
+def through_a_plan_of_the_victim(conn: Any, table: str) -> int:
+    """A statement that was prepared and used with the victim pinned, then with whom it is now."""
+    before = conn.execute("SELECT current_setting('langgraph.tenant', true)").fetchone()[0]
+    pin(conn, "victim")
+    conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+    conn.execute(f"PREPARE peek AS SELECT 1 {_where(table)}")
+    try:
+        assert conn.execute("EXECUTE peek").fetchall()
+        pin(conn, before or "")
+        return len(conn.execute("EXECUTE peek").fetchall())
+    finally:
+        conn.execute("DEALLOCATE peek")
+
+
 VERBS = [
     select,
     count,
@@ -179,6 +328,23 @@ VERBS = [
     delete,
     insert,
     upsert,
+    insert_or_nothing,
+    lock_rows,
+    returning,
+    delete_by_a_join,
+    merge_delete,
+    merge_update,
+    merge_insert,
+    copy_out,
+    copy_in,
+    through_a_view,
+    through_a_materialized_view,
+    update_through_a_view,
+    through_a_definer,
+    leak_through_a_cheap_function,
+    into_a_table_of_ones_own,
+    through_a_cursor,
+    through_a_plan_of_the_victim,
 ]
 
 
@@ -298,6 +464,78 @@ def test_parallel_tenants_on_one_pool_see_only_their_own(app_dsn: str, schema: s
         with security_off(app_dsn, schema):
             everybody()
         assert seen == {name: {"victim", "attacker"} for name in seen}
+
+
+@pytest.mark.usefixtures("stored")
+def test_no_verb_reaches_another_tenant_in_parallel_either(app_dsn: str, schema: str) -> None:
+    """On one pool with the victim, who reads and saves all the time and misses nothing."""
+    attacks = [(verb, f"{schema}.{table}") for verb in VERBS for table in TABLES]
+    got: list[tuple[str, str]] = []
+    done: list[str] = []
+    stop = threading.Event()
+
+    def attack(pool: Any, some: list[Any]) -> None:
+        for who in NESTED:
+            for verb, table in some:
+                with pool.connection() as conn:
+                    if _attack(conn, who, verb, table):
+                        got.append((verb.__name__, table))
+                    done.append(verb.__name__)
+
+    def work(saver: Any) -> None:
+        n = 10
+        while not stop.is_set():
+            put(saver, "t", n, {"log": [n]})
+            assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"log": [n]}
+            n += 1
+
+    with ConnectionPool(app_dsn, min_size=4, max_size=4, kwargs={"autocommit": True}) as pool:
+        saver = TenantPostgresSaver(pool, schema=schema, tenant="victim")
+        saver.setup()
+        victim = threading.Thread(target=work, args=(saver,))
+        # Each table's attacks on one thread: what they create has the table's name.
+        attackers = [
+            threading.Thread(
+                target=attack, args=(pool, [one for one in attacks if one[1].endswith(f".{table}")])
+            )
+            for table in TABLES
+        ]
+        for thread in (victim, *attackers):
+            thread.start()
+        for thread in attackers:
+            thread.join()
+        stop.set()
+        victim.join()
+    assert len(done) == len(NESTED) * len(attacks)
+    assert got == []
+
+
+@pytest.mark.usefixtures("stored")
+def test_emptying_a_whole_table_is_a_right_that_the_application_does_not_need(
+    app_dsn: str, schema: str, superuser: Any
+) -> None:
+    """No policy holds for TRUNCATE: it is the grant that keeps an application role from it."""
+    role = f"rows_of_{schema}"
+    superuser.execute(f"CREATE ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS PASSWORD 'app'")
+    try:
+        superuser.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        superuser.execute(
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"
+        )
+        dsn = psycopg.conninfo.make_conninfo(app_dsn, user=role)
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            for table in TABLES:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    conn.execute(f"TRUNCATE {schema}.{table}")
+                for change in ("DISABLE ROW LEVEL SECURITY", "NO FORCE ROW LEVEL SECURITY"):
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        conn.execute(f"ALTER TABLE {schema}.{table} {change}")
+                assert _attack(conn, attacker, select, f"{schema}.{table}") == 0
+            with TenantPostgresSaver.from_conn_string(dsn, schema=schema, tenant="victim") as saver:
+                assert len([*saver.list(None)]) == 1
+    finally:
+        superuser.execute(f"DROP OWNED BY {role}")
+        superuser.execute(f"DROP ROLE {role}")
 
 
 @pytest.mark.usefixtures("stored")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
+    ScopeLostError,
     StorageError,
     TenantRequiredError,
     TenantResolutionError,
@@ -148,6 +150,64 @@ def test_a_listing_belongs_to_the_tenant_of_the_call(make_saver: Any) -> None:
             put(saver, "t", 1)
             listing = saver.list(None)
         assert [found.checkpoint["id"] for found in listing] == [checkpoint(1)["id"]]
+
+
+async def test_a_coroutine_belongs_to_the_scope_in_which_it_was_made(
+    make_async_saver: Any, superuser: Any, schema: str
+) -> None:
+    """Awaited outside of the block, or inside another, it works on no other tenant's threads."""
+    async with make_async_saver(tenant="default") as saver:
+        made = checkpoint(1)
+        for tenant in ("default", "acme", "other"):
+            with saver.tenant_scope(tenant):
+                for thread in ("t", "u", "v"):
+                    await saver.aput(at(thread), made, META, made["channel_versions"])
+        two = checkpoint(2)
+        with saver.tenant_scope("acme"):
+            read = saver.aget_tuple(at("t"))
+            work = [
+                saver.aput(at("t"), two, META, two["channel_versions"]),
+                saver.adelete_thread("u"),
+                saver.acopy_thread("t", "w"),
+                saver.aprune(["t"]),
+                saver.vacuum(99_999),
+            ]
+            listed = saver.tenants()
+        with saver.tenant_scope("other"):
+            assert await read is not None
+            for one in work:
+                await one
+            assert saver.current_tenant() == "other"
+        assert await listed == ["acme"]
+        rows = superuser.execute(
+            f"SELECT tenant, thread_id, checkpoint_id FROM {schema}.agent_threads ORDER BY 1, 2, 3"
+        ).fetchall()
+        one, new = made["id"], two["id"]
+        theirs = [
+            (name, thread, one) for name in ("default", "other") for thread in ("t", "u", "v")
+        ]
+        acmes = [("acme", "t", new), ("acme", "v", one), ("acme", "w", one), ("acme", "w", new)]
+        assert rows == sorted([*acmes, *theirs])
+        with saver.tenant_scope("acme"):
+            erase = saver.forget_tenant()
+        await erase
+        assert _owners(superuser, schema) == {"default", "other"}
+
+
+def test_a_scope_that_is_left_in_another_context_is_said_to_be_lost(make_saver: Any) -> None:
+    """A web framework runs the two halves of such a generator in contexts of their own."""
+
+    def dependency(saver: Any) -> Any:
+        with saver.tenant_scope("acme"):
+            yield
+
+    with make_saver() as saver:
+        halves = dependency(saver)
+        contextvars.copy_context().run(next, halves)
+        assert saver.current_tenant() == "default"
+        with pytest.raises(ScopeLostError, match="Open it around the calls"):
+            contextvars.copy_context().run(next, halves, None)
+        assert saver.current_tenant() == "default"
 
 
 def test_threads_are_not_copied_between_tenants(make_saver: Any) -> None:

@@ -21,6 +21,7 @@ from langgraph_ephemeral_checkpointer import (
 from langgraph_ephemeral_checkpointer.errors import (
     SchemaMissingError,
     TenantRequiredError,
+    UnsupportedCheckpointerError,
 )
 from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
@@ -366,10 +367,25 @@ def test_tables_are_proven_before_anything_is_swept(app_dsn: str, schema: str) -
         TTLSweeper(saver, IDLE).sweep()
 
 
-def test_a_trash_is_refused_at_construction(saver: TenantPostgresSaver) -> None:
-    with pytest.raises(ValueError, match="grace_seconds is not supported"):
+def test_a_trash_is_refused_and_nothing_is_deleted(saver: TenantPostgresSaver) -> None:
+    """There is none for these tables: every way to one says so, and what to do instead."""
+    save_thread(saver, "t", [OLD])
+    with pytest.raises(ValueError, match=r"what it deletes is gone.* leave it out"):
         TTLSweeper(saver, IDLE, grace_seconds=60)
-    assert isinstance(TTLSweeper(saver, IDLE).strategy, TenantPostgresStrategy)
+    sweeper = TTLSweeper(saver, IDLE, clock=lambda: NOW)
+    assert isinstance(sweeper.strategy, TenantPostgresStrategy)
+    for call in (
+        sweeper.setup,
+        sweeper.teardown,
+        sweeper.ddl,
+        sweeper.trash,
+        sweeper.empty_trash,
+        lambda: sweeper.restore("t"),
+    ):
+        with pytest.raises(UnsupportedCheckpointerError, match=r"has no trash.*on_before_delete"):
+            call()
+    assert [*saver.list(None)]
+    assert sweeper.sweep(no_trash=True).deleted_thread_ids == ["t"]
 
 
 def test_only_one_of_two_sweeps_of_a_table_works_at_a_time(
