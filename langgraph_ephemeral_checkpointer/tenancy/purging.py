@@ -17,7 +17,7 @@ from langgraph_ephemeral_checkpointer.retention.documents import (
 )
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.retention.storage import MessageStorage
+from langgraph_ephemeral_checkpointer.retention.storage.base import MessageStorage, count_removed
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
@@ -152,25 +152,25 @@ class TenantStorage(MessageStorage):
 
     def _write(self, image: _Image, changes: Mapping[Place, Any]) -> Plan[Batch, None]:
         lock = self._names.lock(self._tenant, image.thread_id)
-        *_, ids, writes, patience = yield [
-            *lock,
-            self._statement(_IDS, image.thread_id),
-            self._statement(_COUNT_WRITES, image.thread_id),
-            Statement("SELECT current_setting('lock_timeout')"),
-        ]
-        if {tuple(row) for row in ids} != image.checkpoints.keys():
-            raise ThreadMovedError
-        if writes[0][0] != image.write_count:
-            raise ThreadMovedError
+        *_, patience = yield [*lock, Statement("SELECT current_setting('lock_timeout')")]
         try:
-            _, *counts, _ = yield [
+            _, *counts, ids, writes, _ = yield [
                 Statement(_LOCK_TIMEOUT, (_PATIENCE,)),
                 *self._statements(image, changes),
+                # After the changes: a task's writes take no lock, and an interrupt that was
+                # added meanwhile makes the exchange one that stays. What comes after this is
+                # added without reading what is changed here, as if it came after the commit.
+                self._statement(_IDS, image.thread_id),
+                self._statement(_COUNT_WRITES, image.thread_id),
                 Statement(_LOCK_TIMEOUT, (patience[0][0],)),
             ]
         except psycopg.errors.LockNotAvailable as error:
             raise ThreadMovedError from error
         if any(count != 1 for count in counts):
+            raise ThreadMovedError
+        if {tuple(row) for row in ids} != image.checkpoints.keys():
+            raise ThreadMovedError
+        if writes[0][0] != image.write_count - count_removed(changes):
             raise ThreadMovedError
 
     def _statements(self, image: _Image, changes: Mapping[Place, Any]) -> list[Statement]:
