@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from .exchanges import NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
+from .exchanges import HUMAN, NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
 from .folding import aligned, merge, messages_in, name_in, named_in
 from .image import END, START, TASKS, Checkpoint, Place, ThreadImage, waits
 from .payloads import (
@@ -34,6 +34,7 @@ from .payloads import (
     without_gone,
     written,
 )
+from .unheard import unheard_in
 
 REMOVE = object()
 """In place of a new value: the place is emptied."""
@@ -98,11 +99,18 @@ class _Scrubbing:
         self.versions: dict[tuple[str, str], dict[str, _Version]] = {}
         self.dead: set[tuple[str, str]] = set()
         self.over: set[tuple[str, str]] = set()
+        self.unheard: dict[Place, dict[str, Any]] = {}
+        self.chatting: set[str] = set()
 
     def outcome(self) -> Outcome:
         for ns, rows in self.namespaces.items():
-            for channel in self._conversations(ns, rows):
+            talking, held = self._conversations(ns, rows)
+            for channel in talking:
                 self._collect(ns, rows, channel)
+            unheard = unheard_in(self.image, rows, held, self.channels)
+            self.unheard |= unheard
+            if unheard or talking:
+                self.chatting.add(ns)
         born = self._ages()
         protected = self._protected()
         self._judge("", born, protected)
@@ -120,8 +128,11 @@ class _Scrubbing:
 
     # -- the conversations of every checkpoint -----------------------------------------
 
-    def _conversations(self, ns: str, rows: list[Checkpoint]) -> set[str]:
-        """The channels of a namespace that hold lists of messages and nothing else."""
+    def _conversations(self, ns: str, rows: list[Checkpoint]) -> tuple[set[str], dict[str, bool]]:
+        """The channels of a namespace that hold lists of messages and nothing else.
+
+        With them come all channels that hold anything, and whether that is messages.
+        """
         holding, other = set(), set()
         for row in rows:
             for channel, place in row.values.items():
@@ -141,7 +152,8 @@ class _Scrubbing:
                 if document and any(fact.role != "remove" for fact in messages_in(document.tree)):
                     holding.add(place.channel)
         found = holding - other - STEP_CHANNELS
-        return found if self.channels is None else found & set(self.channels)
+        held = {channel: channel in found for channel in holding | other}
+        return (found if self.channels is None else found & set(self.channels)), held
 
     def _collect(self, ns: str, rows: list[Checkpoint], channel: str) -> None:
         delta = (ns, channel) in self.image.delta
@@ -243,18 +255,24 @@ class _Scrubbing:
     def _protected(self) -> set[str]:
         """The messages whose exchange a pending interrupt will resume."""
         protected: set[str] = set()
-        root = self.namespaces.get("", [])
-        waiting = root[-1].id if root and waits(root[-1].writes) else None
         for ns, rows in self.namespaces.items():
-            head = rows[-1]
-            # An interrupt inside a subgraph is mirrored at the root's head. One that is not
-            # was given up: the thread went on without an answer.
-            known = not ns or ("", head.root or "") in self.image.checkpoints
-            if ((head.root if ns else head.id) == waiting) if known else waits(head.writes):
-                for version in self.versions.get((ns, head.id), {}).values():
+            if self._waits(ns):
+                for version in self.versions.get((ns, rows[-1].id), {}).values():
                     if key := last_opening(version.facts):
                         protected.add(key)
         return protected
+
+    def _waits(self, ns: str) -> bool:
+        """Whether a pending interrupt will resume what is going on in a namespace.
+
+        An interrupt inside a subgraph is mirrored at the root's head. One that is not was
+        given up: the thread went on without an answer. Where the root's checkpoint is not
+        stored, it may still be on its way, and the subgraph's own tells.
+        """
+        head, root = self.namespaces[ns][-1], self.namespaces.get("", [])
+        if ns and ("", head.root or "") not in self.image.checkpoints:
+            return waits(head.writes)
+        return (head.root if ns else head.id) == root[-1].id and waits(root[-1].writes)
 
     def _judge(
         self,
@@ -316,8 +334,24 @@ class _Scrubbing:
         talking = [version for version in versions if version.facts]
         if talking:
             return all(_last_goes(version) for version in talking)
-        chatting = any(ns == row.ns for ns, _ in self.versions)
-        return chatting and row.moment is not None and row.moment < self.cutoff
+        if row.ns not in self.chatting:
+            return False
+        if row.moment is None:
+            self.result.unknown_age = True
+            return False
+        old = row.moment < self.cutoff
+        if old and self._waits(row.ns) and not self._talks(row.ns):
+            self.result.interrupted = True  # and no conversation tells what it waits in
+            return False
+        return old
+
+    def _talks(self, ns: str) -> bool:
+        """Whether any checkpoint of a namespace holds a message."""
+        return any(
+            version.facts
+            for row in self.namespaces[ns]
+            for version in self.versions.get((ns, row.id), {}).values()
+        )
 
     def _is_dead_call(self, ns: str) -> bool:
         """Whether the rows of one call of a subgraph belong to a step whose exchange goes."""
@@ -357,16 +391,23 @@ class _Scrubbing:
             ended = self.dead if place.channel != END or place.kind == "write" else self.over
             dead = bool(holders) and all((row.ns, row.id) in ended for row in holders)
             if place not in done:
-                self._change_place(place, document.tree, dead=dead)
+                self._change_place(place, document.tree, holders, dead=dead)
 
-    def _change_place(self, place: Place, tree: Any, *, dead: bool) -> None:
+    def _change_place(
+        self, place: Place, tree: Any, holders: list[Checkpoint], *, dead: bool
+    ) -> None:
         if place.channel in STEP_CHANNELS or place.kind in {"sends", "metadata"}:
             if dead:
+                if all(self._led_nowhere(row) for row in holders):
+                    self._hand_over(self.unheard.get(place, {}))
                 self.result.changes[place] = REMOVE
                 return
             left = without_gone(scrub(tree, self._is_gone))
-        elif place.kind == "write" and self._is_conversation(place):
-            left = self._written(place, tree, dead=dead)
+        elif place.kind == "write" and (place in self.unheard or self._is_conversation(place)):
+            if dead and not holders[0].children:
+                left = self._pending(place, tree, holders[0])
+            else:
+                left = self._written(place, tree, dead=dead)
         else:
             return
         if left is not tree:
@@ -392,6 +433,39 @@ class _Scrubbing:
             taken(tree, lambda fact: fact.role != _SYSTEM and not fact.key.startswith(NO_ID))
         )
         return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
+
+    def _led_nowhere(self, row: Checkpoint) -> bool:
+        """Whether no message came of the step after a checkpoint."""
+        return not any(
+            version.facts
+            for child in row.children
+            for version in self.versions.get((row.ns, child), {}).values()
+        )
+
+    def _pending(self, place: Place, tree: Any, row: Checkpoint) -> Any:
+        """What stays of a write that no checkpoint has the result of.
+
+        Up to the first human message it belongs to the exchange in progress, which goes. A
+        human message opens one of its own, and may have come long after the checkpoint: its
+        age is known by its stamp, or where the checkpoint's own input says the same.
+        """
+        asked = {
+            key
+            for source in row.values.values()
+            if source.channel == START
+            for key in self.unheard.get(source, {})
+        }
+        going: set[str] = set()
+        goes = True
+        for fact in written(tree):
+            if fact.role in HUMAN:
+                known = fact.stamp or (row.moment if fact.key in asked else None)
+                self.result.unknown_age |= known is None
+                goes = known is not None and known < self.cutoff
+            if goes and fact.role != _SYSTEM:
+                going.add(fact.key)
+        self._hand_over(taken(tree, lambda fact: fact.key in going))
+        return keep_written(tree, lambda fact: fact.key not in going)
 
     def _is_gone(self, fact: Facts) -> bool:
         said = digest_of(fact.key)
