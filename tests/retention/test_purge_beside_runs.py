@@ -186,9 +186,7 @@ def test_an_interrupt_that_is_committed_anywhere_in_the_purges_transaction_is_se
         assert position[0] > 4
 
 
-def test_an_interrupt_that_is_committed_while_a_tenant_is_purged_is_seen(
-    pg_dsn, make_backend, monkeypatch
-):
+def test_an_interrupt_that_is_committed_while_a_tenant_is_purged_is_seen(pg_dsn, monkeypatch):
     """A task's writes take no lock: they come in where the purge holds the thread's."""
     schema, write, at = "messages_beside", purging.TenantStorage._write, [0]
 

@@ -105,19 +105,28 @@ def test_the_input_of_a_run_that_died_before_its_first_superstep_goes(backend, f
     assert [m.content for m in graph.get_state(CONFIG).values["messages"]] == ["NEXT", "re NEXT"]
 
 
-def test_an_input_that_was_lost_goes_though_the_thread_went_on(backend, clock):
+@pytest.mark.parametrize("paused", [False, True])
+def test_an_input_that_was_lost_goes_though_the_thread_went_on(backend, paused):
     """The next input took its place, and no channel ever held it."""
+
+    def ask(state: MessagesState) -> Any:
+        if state["messages"][-1].content == "PAUSED":
+            interrupt("?")
+        return _answer(state)
+
     saver = _dying(backend)
-    saver.clock  # noqa: B018 - the wrapper's own
+    builder = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    graph: Any = builder.compile(checkpointer=saver)
     saver.at_step = 0
-    _die(_graph(saver), {"messages": [("user", "OLDWORD")]})
+    _die(graph, {"messages": [("user", "OLDWORD")]})
     saver.at_step = None
-    graph = _graph(saver)
-    graph.invoke({"messages": [("user", "second")]}, CONFIG)
+    graph.invoke({"messages": [("user", "OLDWORD second")]}, CONFIG)
+    if paused:
+        graph.invoke({"messages": [("user", "PAUSED")]}, CONFIG)
     result = purge_messages(saver, MONTH, clock=_later)
-    assert (result.purged_thread_ids, result.kept) == (["t"], {})
+    assert (result.purged_thread_ids, list(result.kept)) == (["t"], ["t"] if paused else [])
     assert backend.holds("OLDWORD") == []
-    assert backend.holds("second") == []
+    assert bool(backend.holds("PAUSED")) == paused
 
 
 class Research(TypedDict):
@@ -188,23 +197,24 @@ def test_an_answer_that_killed_the_run_goes_with_its_question(backend):
 
 
 def test_a_question_in_a_thread_without_a_conversation_is_kept_whole(backend):
-    """Only the input and the question hold messages; the interrupt waits, so nothing goes."""
+    """Only the task that was sent holds messages; its interrupt waits, so nothing goes."""
 
-    class State(TypedDict):
-        request: Any
-        done: str
+    def fan(state: Research) -> list[Send]:
+        return [Send("work", {"ask": [HumanMessage("PAUSED", id="1")]})]
 
-    def ask(state: State) -> Any:
-        return {"done": interrupt([state["request"][0], "go on?"])}
+    def work(state: Any) -> Any:
+        return {"found": [f"{state['ask'][0].content} {interrupt('go on?')}"]}
 
-    builder: Any = StateGraph(State).add_node("ask", ask).add_edge(START, "ask")
-    graph = builder.compile(checkpointer=backend.saver)
-    graph.invoke({"request": [HumanMessage("PAUSED", id="1"), "and more"]}, CONFIG)
+    builder: Any = StateGraph(Research).add_node("work", work)
+    graph = builder.add_conditional_edges(START, fan, ["work"]).compile(checkpointer=backend.saver)
+    graph.invoke({"topic": "x"}, CONFIG)
     rows = sorted(map(repr, backend.rows()))
     result = purge_messages(backend.saver, MONTH, clock=_later)
-    assert result.purged_thread_ids == []
+    assert (result.purged_thread_ids, list(result.kept)) == ([], ["t"])
     assert sorted(map(repr, backend.rows())) == rows
-    assert graph.invoke(Command(resume="yes"), CONFIG)["done"] == "yes"
+    assert graph.invoke(Command(resume="yes"), CONFIG)["found"] == ["PAUSED yes"]
+    purge_messages(backend.saver, MONTH, clock=_later)
+    assert graph.get_state(CONFIG).values["found"] == ["PAUSED yes"]  # the application's own copy
 
 
 @pytest.mark.parametrize("form", ["pairs", "roles", "text"])
@@ -243,7 +253,9 @@ def test_a_new_question_at_an_old_checkpoint_is_as_young_as_its_stamp(backend, c
     clock.now = _later()
     head = backend.saver.get_tuple(CONFIG).config
     fresh = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
-    fresh.put_writes(head, [("messages", [HumanMessage("YOUNG", id="y"), AIMessage("re")])], "a" * 8)
+    fresh.put_writes(
+        head, [("messages", [HumanMessage("YOUNG", id="y"), AIMessage("re")])], "a" * 8
+    )
     backend.saver.put_writes(head, [("messages", [AIMessage("OLDWORD again", id="o")])], "b" * 8)
 
     result = purge_messages(backend.saver, MONTH, clock=clock)
