@@ -265,7 +265,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
             clock=clock,
             runs_sync=False,
         )
-        return await apurge_storage(storage, options)
+        result = await apurge_storage(storage, options)
+        return self._messages.purged(storage.tenant, result)
 
     async def forget_tenant(self, tenant: str | None = None) -> int:
         """Delete everything of a tenant.

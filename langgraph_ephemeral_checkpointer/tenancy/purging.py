@@ -114,12 +114,12 @@ class TenantStorage(MessageStorage):
     def __init__(self, access: TenantAccess, tenant: str) -> None:
         super().__init__(access)
         self._names: Names = self.saver.names
-        self._tenant = tenant
+        self.tenant = tenant
 
     def page(self, after: str | None, limit: int) -> Plan[Step, list[str]]:
         """The next thread ids."""
-        params = {"tenant": self._tenant, "after": after or "", "limit": limit}
-        _, rows = yield [pin(self._tenant), self._names.statement(_PAGE, params)]
+        params = {"tenant": self.tenant, "after": after or "", "limit": limit}
+        _, rows = yield [pin(self.tenant), self._names.statement(_PAGE, params)]
         return [thread_id for (thread_id,) in rows]
 
     def read(self, thread_id: str) -> Plan[Step, ThreadImage]:
@@ -128,7 +128,7 @@ class TenantStorage(MessageStorage):
         # Checkpoints first: every blob that one names was committed with it, and a save in
         # between shows as a write or a checkpoint too many, and is noticed when writing.
         _, rows, blobs, writes = yield [
-            pin(self._tenant),
+            pin(self.tenant),
             *(self._statement(text, thread_id) for text in (_CHECKPOINTS, _BLOBS, _WRITES)),
         ]
         for ns, channel, version, kind, data in blobs:
@@ -151,7 +151,7 @@ class TenantStorage(MessageStorage):
         yield Transaction(self._write(image, changes))
 
     def _write(self, image: _Image, changes: Mapping[Place, Any]) -> Plan[Batch, None]:
-        lock = self._names.lock(self._tenant, image.thread_id)
+        lock = self._names.lock(self.tenant, image.thread_id)
         *_, patience = yield [*lock, Statement("SELECT current_setting('lock_timeout')")]
         try:
             _, *counts, ids, writes, _ = yield [
@@ -204,7 +204,7 @@ class TenantStorage(MessageStorage):
     def _statement(
         self, text: str, thread_id: str, more: Mapping[str, Any] | None = None
     ) -> Statement:
-        params = {"tenant": self._tenant, "thread_id": thread_id, **(more or {})}
+        params = {"tenant": self.tenant, "thread_id": thread_id, **(more or {})}
         return self._names.statement(text, params, fetch=more is None)
 
 

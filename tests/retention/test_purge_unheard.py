@@ -19,19 +19,19 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 MONTH = timedelta(days=30)
 
 
-class Dies(Exception):
+class DiedError(Exception):
     """The process is killed here."""
 
 
 class Dying(RetainedCheckpointer):
-    """Dies at the save of a step, or before the first write of a task."""
+    """DiedError at the save of a step, or before the first write of a task."""
 
     at_step: int | None = None
     at_writes = False
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
         if self.at_step is not None and metadata["step"] >= self.at_step:
-            raise Dies
+            raise DiedError
         return super().put(config, checkpoint, metadata, versions)
 
     @property
@@ -40,7 +40,7 @@ class Dying(RetainedCheckpointer):
 
         def put_writes(config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
             if self.at_writes:
-                raise Dies
+                raise DiedError
             inner(config, writes, task_id, task_path)
 
         return put_writes
@@ -65,7 +65,7 @@ def _graph(saver: Any) -> Any:
 
 
 def _die(graph: Any, told: Any) -> None:
-    with pytest.raises(Dies):
+    with pytest.raises(DiedError):
         graph.invoke(told, CONFIG, durability="sync")
 
 
@@ -141,7 +141,7 @@ def test_messages_sent_to_tasks_go_where_the_step_never_ended(backend):
         return [Send("work", {"ask": [HumanMessage("OLDWORD", id="1")]})]
 
     def work(state: Any) -> Any:
-        raise Dies
+        raise DiedError
 
     builder: Any = StateGraph(Research).add_node("work", work)
     graph = builder.add_conditional_edges(START, fan, ["work"]).compile(checkpointer=backend.saver)
@@ -156,7 +156,7 @@ def test_what_the_neighbours_of_a_task_that_failed_wrote_goes(backend):
     """The step has no checkpoint: its writes stand beside the error, in any form."""
 
     def fails(state: MessagesState) -> Any:
-        raise Dies("the application's own text")
+        raise DiedError("the application's own text")
 
     def speaks(state: MessagesState) -> Any:
         call = {"name": "find", "args": {"q": "OLDWORD"}, "id": "c"}
