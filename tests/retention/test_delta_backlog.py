@@ -136,6 +136,26 @@ def test_a_run_in_which_an_exchange_becomes_too_old_is_listed(clock):
     assert saver.untrimmed_threads() == {}
 
 
+def test_a_run_that_began_from_a_snapshot_is_listed_while_its_saves_hold_none(clock):
+    """Until the next one, which may be many saves away."""
+    inner = InMemorySaver()
+    graph = _graph(RetainedCheckpointer(inner, max_age=MONTH, clock=clock), 1)
+    _say(graph, "OLDWORD")
+    _say(graph, "second")
+    clock.pass_days(40)
+    saver = RetainedCheckpointer(inner, max_age=MONTH, clock=clock)
+    head = saver.get_tuple(CONFIG)
+    values = head.checkpoint["channel_values"]
+    (snapshot,) = (value for channel, value in values.items() if channel == "messages")
+    metadata: Any = {**head.metadata, "counters_since_delta_snapshot": {"messages": (1, 1)}}
+    without = {**head.checkpoint, "channel_values": {}}
+    saver.put(head.config, {**without, "id": head.checkpoint["id"][:-1] + "f"}, metadata, {})
+    assert list(saver.untrimmed_threads()) == ["t"]
+    with_it: Any = {**without, "channel_values": {"messages": snapshot}}
+    saver.put(head.config, with_it, head.metadata, {})
+    assert saver.untrimmed_threads() == {}
+
+
 def test_an_answer_to_an_old_question_keeps_all_of_its_exchange(backend, clock):
     """Though a node speaks as a human in it, and the snapshot comes with the answer."""
     graph = _graph(_retaining(backend, clock), 4)
@@ -222,5 +242,6 @@ def test_the_list_is_bounded():
         thread = (None, f"t{n}")
         backlog.loaded(thread, "", "messages", "1", datetime.fromtimestamp(old, UTC))
         backlog.saved(thread, "", ["messages"], datetime.fromtimestamp(old + 1, UTC))
-    assert list(backlog.untrimmed(None)) == [f"t{n}" for n in range(90, 100)]
+    listed = list(backlog.untrimmed(None))
+    assert (len(listed), listed[0], listed[-1]) == (10, "t90", "t99")
     assert len(backlog._loaded) == 10
