@@ -23,8 +23,8 @@ from .folding import REMOVE_ALL
 from .image import END
 from .payloads import is_overwrite, is_snapshot
 from .result import PurgeResult
-from .scrubbing import STEP_CHANNELS
 from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
+from .versions import STEP_CHANNELS
 
 logger = logging.getLogger(__name__)
 

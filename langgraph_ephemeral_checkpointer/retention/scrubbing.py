@@ -20,12 +20,9 @@ from datetime import datetime
 from typing import Any
 
 from .exchanges import HUMAN, NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
-from .folding import aligned, merge, messages_in, name_in, named_in
-from .image import END, START, TASKS, Checkpoint, Place, ThreadImage, waits
+from .folding import name_in
+from .image import END, START, Checkpoint, Place, ThreadImage, waits
 from .payloads import (
-    conversation,
-    is_overwrite,
-    is_snapshot,
     keep_items,
     keep_written,
     picked,
@@ -35,13 +32,12 @@ from .payloads import (
     written,
 )
 from .unheard import unheard_in
+from .versions import STEP_CHANNELS, Version, Versions
 
 REMOVE = object()
 """In place of a new value: the place is emptied."""
 
 _SYSTEM = "system"
-STEP_CHANNELS = frozenset({START, END, TASKS, "__return__", "__interrupt__", "__resume__"})
-"""What a step leaves behind: input and output, tasks and their results, questions, answers."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,17 +72,6 @@ def decide(
     return _Scrubbing(image, cutoff, channels).outcome()
 
 
-@dataclasses.dataclass(slots=True)
-class _Version:
-    """A conversation as one checkpoint has it."""
-
-    checkpoint: Checkpoint
-    channel: str
-    facts: list[Facts]
-    place: Place | None
-    goes: list[bool] = dataclasses.field(default_factory=list)
-
-
 class _Scrubbing:
     def __init__(
         self, image: ThreadImage, cutoff: datetime, channels: Collection[str] | None
@@ -95,8 +80,9 @@ class _Scrubbing:
         self.cutoff = cutoff
         self.channels = channels
         self.namespaces = image.namespaces()
-        self.result = Outcome({}, {}, {})
-        self.versions: dict[tuple[str, str], dict[str, _Version]] = {}
+        self.history = Versions(image, channels)
+        self.versions = self.history.found
+        self.result = Outcome({}, {}, self.history.untrimmed)
         self.dead: set[tuple[str, str]] = set()
         self.over: set[tuple[str, str]] = set()
         self.unheard: dict[Place, dict[str, Any]] = {}
@@ -104,14 +90,12 @@ class _Scrubbing:
 
     def outcome(self) -> Outcome:
         for ns, rows in self.namespaces.items():
-            talking, held = self._conversations(ns, rows)
-            for channel in talking:
-                self._collect(ns, rows, channel)
+            held = self.history.collect(ns, rows)
             unheard = unheard_in(self.image, rows, held, self.channels)
             self.unheard |= unheard
-            if unheard or talking:
+            if unheard or any(held.values()):
                 self.chatting.add(ns)
-        born = self._ages()
+        born = self.history.ages()
         protected = self._protected()
         self._judge("", born, protected)
         self.dead = {(row.ns, row.id) for row in self.namespaces.get("", ()) if self._is_dead(row)}
@@ -125,130 +109,6 @@ class _Scrubbing:
         self._gather()
         self._change()
         return self.result
-
-    # -- the conversations of every checkpoint -----------------------------------------
-
-    def _conversations(self, ns: str, rows: list[Checkpoint]) -> tuple[set[str], dict[str, bool]]:
-        """The channels of a namespace that hold lists of messages and nothing else.
-
-        With them come all channels that hold anything, and whether that is messages.
-        """
-        holding, other = set(), set()
-        for row in rows:
-            for channel, place in row.values.items():
-                if place in self.image.unreadable:
-                    self._untrimmed(ns, channel, str(self.image.unreadable[place]))
-                    other.add(channel)
-                    continue
-                facts = conversation(self.image.documents[place].tree)
-                if facts is None:
-                    other.add(channel)
-                elif facts:
-                    holding.add(channel)
-            for place in row.writes:
-                if (ns, place.channel) not in self.image.delta or place.channel in holding:
-                    continue
-                document = self.image.documents.get(place)
-                if document and any(fact.role != "remove" for fact in messages_in(document.tree)):
-                    holding.add(place.channel)
-        found = holding - other - STEP_CHANNELS
-        held = {channel: channel in found for channel in holding | other}
-        return (found if self.channels is None else found & set(self.channels)), held
-
-    def _collect(self, ns: str, rows: list[Checkpoint], channel: str) -> None:
-        delta = (ns, channel) in self.image.delta
-        versions: dict[str, _Version] = {}
-        for row in rows:
-            place = row.values.get(channel)
-            folded = self._folded(row, channel, versions) if delta else None
-            if place is not None:
-                facts = conversation(self.image.documents[place].tree) or []
-                if delta:
-                    facts = aligned(facts, folded or [], row.id)
-                if folded is not None and not self._explains(row, channel, folded, facts):
-                    reason = "its reducer does more than to merge messages by their ids"
-                    self._untrimmed(ns, channel, reason)
-                    return
-            elif folded is not None:
-                facts = folded
-            else:
-                continue
-            versions[row.id] = _Version(row, channel, facts, place)
-        if delta and any(
-            place in self.image.unreadable
-            for row in rows
-            for place in row.writes
-            if place.channel == channel
-        ):
-            self._untrimmed(ns, channel, "a write to it could not be read")
-            return
-        for row_id, version in versions.items():
-            self.versions.setdefault((ns, row_id), {})[channel] = version
-
-    def _folded(
-        self, row: Checkpoint, channel: str, versions: Mapping[str, _Version]
-    ) -> list[Facts] | None:
-        """A delta channel's value as the parent's value and the writes on it make it."""
-        parent = self.image.checkpoints.get((row.ns, row.parent or ""))
-        if parent is None:
-            return [] if row.parent is None else None
-        before = versions.get(parent.id)
-        facts = list(before.facts) if before else []
-        for place in parent.writes:
-            document = self.image.documents.get(place)
-            if place.channel == channel and document is not None:
-                if is_overwrite(document.tree):
-                    facts = []
-                facts = merge(facts, named_in(written(document.tree), place))
-        return facts
-
-    def _explains(
-        self, row: Checkpoint, channel: str, folded: list[Facts], stored: list[Facts]
-    ) -> bool:
-        """Whether a snapshot holds nothing that merging by ids would not have, in that order.
-
-        It may hold less: a save trims snapshots and leaves the writes before them alone.
-        """
-        before = self.image.checkpoints[row.ns, row.parent or ""] if row.parent else None
-        source = before.values.get(channel) if before else None
-        if source is not None and not is_snapshot(self.image.documents[source].tree):
-            return True  # of a time when the channel was no delta channel; writes had no ids
-        if before is None or len(before.children) > 1:
-            return True  # a fork: what is written on its parent belongs to another branch
-        if not any(place.channel == channel for place in before.writes):
-            return True  # saved at the end of a run only, which stores no writes beside it
-        order = iter(fact.key for fact in folded)
-        return all(fact.key in order for fact in stored)
-
-    def _untrimmed(self, ns: str, channel: str, reason: str) -> None:
-        name = f"{ns}/{channel}" if ns else channel
-        if self.channels is None or channel in self.channels:
-            self.result.untrimmed[name] = reason
-
-    # -- ages ---------------------------------------------------------------------------
-
-    def _ages(self) -> dict[str, datetime]:
-        """When each message was first saved.
-
-        That is the oldest stamp on any copy of it, else the time of the oldest checkpoint
-        that holds it.
-        """
-        stamps: dict[str, datetime] = {}
-        held: dict[str, datetime] = {}
-        ambiguous = set()
-        for versions in self.versions.values():
-            for version in versions.values():
-                moment = version.checkpoint.moment
-                for fact in version.facts:
-                    if "/" in fact.key and "@" not in fact.key and (said := digest_of(fact.key)):
-                        # Two messages say the same and have no id: which of them an older
-                        # checkpoint holds, nobody can tell.
-                        ambiguous |= {fact.key, said}
-                    if fact.stamp is not None and not digest_of(fact.key):
-                        stamps[fact.key] = min(fact.stamp, stamps.get(fact.key, fact.stamp))
-                    elif fact.stamp is None and moment is not None:
-                        held[fact.key] = min(moment, held.get(fact.key, moment))
-        return {key: at for key, at in held.items() if key not in ambiguous} | stamps
 
     # -- exchanges ----------------------------------------------------------------------
 
@@ -283,7 +143,7 @@ class _Scrubbing:
         whole: bool = False,
     ) -> None:
         """Decide which messages go, at every checkpoint of a namespace."""
-        by_channel: dict[str, list[_Version]] = {}
+        by_channel: dict[str, list[Version]] = {}
         for row in self.namespaces.get(ns, ()):
             for channel, version in self.versions.get((ns, row.id), {}).items():
                 by_channel.setdefault(channel, []).append(version)
@@ -304,7 +164,7 @@ class _Scrubbing:
                 self._agree(versions, born, protected)
 
     def _agree(
-        self, versions: list[_Version], born: Mapping[str, datetime], protected: Collection[str]
+        self, versions: list[Version], born: Mapping[str, datetime], protected: Collection[str]
     ) -> None:
         """Let a message that stays in one version of a delta channel stay in all of them.
 
@@ -475,13 +335,13 @@ class _Scrubbing:
         for key, node in nodes.items():
             self.result.going.setdefault(key, node)
 
-    def _going(self, nodes: list[Any], version: _Version) -> None:
+    def _going(self, nodes: list[Any], version: Version) -> None:
         keys = [fact.key for fact, gone in zip(version.facts, version.goes, strict=True) if gone]
         for key, node in zip(keys, nodes, strict=True):
             self.result.going[key] = node
 
 
-def _sorted_out(versions: Iterable[_Version]) -> tuple[set[str], set[str]]:
+def _sorted_out(versions: Iterable[Version]) -> tuple[set[str], set[str]]:
     """The messages that go from some version, and those that stay in some version."""
     go: set[str] = set()
     stay: set[str] = set()
@@ -491,7 +351,7 @@ def _sorted_out(versions: Iterable[_Version]) -> tuple[set[str], set[str]]:
     return go, stay
 
 
-def _last_goes(version: _Version) -> bool:
+def _last_goes(version: Version) -> bool:
     last = split(version.facts)[-1]
     verdict = [version.goes[index] for index in last if version.facts[index].role != _SYSTEM]
     return bool(verdict) and all(verdict)
