@@ -80,8 +80,9 @@ class Keeper:
         Raises:
             ColourError: The hook is asynchronous.
         """
+        self._report_unseen(thread, ns, metadata)
         return drive(
-            self._outgoing(thread, ns, checkpoint, metadata),
+            self._outgoing(thread, ns, checkpoint),
             lambda step: call_hook(self.on_before_trim, *step),
         )
 
@@ -91,7 +92,8 @@ class Keeper:
         async def perform(step: Any) -> None:
             await acall_hook(self.on_before_trim, *step)
 
-        return await adrive(self._outgoing(thread, ns, checkpoint, metadata), perform)
+        self._report_unseen(thread, ns, metadata)
+        return await adrive(self._outgoing(thread, ns, checkpoint), perform)
 
     def outgoing_writes(self, thread: Thread, writes: Sequence[Any]) -> list[Any]:
         """The same writes, with stamps: for a delta channel they are what is stored."""
@@ -127,9 +129,18 @@ class Keeper:
             stamped[index] = with_stamp(messages[index], stamp)
         return stamped
 
-    def _outgoing(
-        self, thread: Thread, ns: str, checkpoint: Any, metadata: Any
-    ) -> Generator[Any, Any, Any]:
+    def _report_unseen(self, thread: Thread, ns: str, metadata: Any) -> None:
+        """Report delta channels that hold old exchanges and come without their value.
+
+        LangGraph counts the updates of such a channel in the metadata of every save that
+        holds no snapshot of it.
+        """
+        counters = (metadata or {}).get("counters_since_delta_snapshot")
+        if counters and self.max_age is not None:
+            cutoff = cutoff_at(self.clock(), self.max_age)
+            self._backlog.saved(thread, ns, filter(self._selected, counters), cutoff)
+
+    def _outgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Generator[Any, Any, Any]:
         """The checkpoint to store in place of this one; yields what to hand to the hook."""
         seconds = self.clock()
         now = format_stamp(datetime.fromtimestamp(seconds, UTC))
@@ -155,9 +166,6 @@ class Keeper:
                 kept = [m for m, gone in zip(stamped, goes, strict=True) if not gone]
                 trimmed[channel] = rebuilt(value, kept)
                 going += [m for m, gone in zip(stamped, goes, strict=True) if gone]
-        if cutoff is not None:
-            unseen = (metadata or {}).get("counters_since_delta_snapshot") or ()
-            self._backlog.saved(thread, ns, filter(self._selected, unseen), cutoff)
         if not stored:
             return checkpoint
         if going and (yield from self._archive(thread, going)):
