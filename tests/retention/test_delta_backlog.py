@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
@@ -126,7 +127,7 @@ def test_a_run_in_which_an_exchange_becomes_too_old_is_listed(clock):
     head = saver.get_tuple(CONFIG)
     clock.pass_days(40)
     metadata: Any = {**head.metadata, "step": 9}
-    later: Any = {**head.checkpoint, "id": head.checkpoint["id"][:-1] + "f"}
+    later: Any = {**head.checkpoint, "id": str(uuid6())}
     saver.put(head.config, later, metadata, {})
     assert list(saver.untrimmed_threads()) == []  # nobody has loaded the channel yet
     list(graph.get_state_history(CONFIG))  # the newest checkpoint that was loaded counts
@@ -149,7 +150,8 @@ def test_a_run_that_began_from_a_snapshot_is_listed_while_its_saves_hold_none(cl
     (snapshot,) = (value for channel, value in values.items() if channel == "messages")
     metadata: Any = {**head.metadata, "counters_since_delta_snapshot": {"messages": (1, 1)}}
     without = {**head.checkpoint, "channel_values": {}}
-    saver.put(head.config, {**without, "id": head.checkpoint["id"][:-1] + "f"}, metadata, {})
+    later: Any = {**without, "id": str(uuid6())}
+    saver.put(head.config, later, metadata, {})
     assert list(saver.untrimmed_threads()) == ["t"]
     with_it: Any = {**without, "channel_values": {"messages": snapshot}}
     saver.put(head.config, with_it, head.metadata, {})
