@@ -250,7 +250,9 @@ class _Scrubbing:
             # An output belongs to the exchange it ended, all else to the one it led to.
             ended = self.dead if place.channel != END or place.kind == "write" else self.over
             dead = bool(holders) and all((row.ns, row.id) in ended for row in holders)
-            if place not in done:
+            if place.kind == "write" and not holders:
+                self._change_adrift(place, document.tree)
+            elif place not in done:
                 self._change_place(place, document.tree, holders, dead=dead)
 
     def _change_place(
@@ -293,6 +295,29 @@ class _Scrubbing:
             taken(tree, lambda fact: fact.role != _SYSTEM and not fact.key.startswith(NO_ID))
         )
         return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
+
+    def _change_adrift(self, place: Place, tree: Any) -> None:
+        """Change a write whose checkpoint is not stored: by the stamps of its messages alone.
+
+        The run that wrote it has died, or will store the checkpoint yet. A message is never
+        older than its exchange, so one that is too old goes in either case.
+        """
+        if any(map(self._waits, self.namespaces)):
+            return
+
+        def goes(fact: Facts) -> bool:
+            old = fact.stamp is not None and fact.stamp < self.cutoff
+            return (old and fact.role != _SYSTEM) or self._is_gone(fact)
+
+        if place.channel in STEP_CHANNELS:
+            left = without_gone(scrub(tree, goes))
+        elif self._is_conversation(place):
+            self._hand_over(taken(tree, goes))
+            left = keep_written(tree, lambda fact: not goes(fact))
+        else:
+            return
+        if left is not tree:
+            self.result.changes[place] = left
 
     def _led_nowhere(self, row: Checkpoint) -> bool:
         """Whether no message came of the step after a checkpoint."""

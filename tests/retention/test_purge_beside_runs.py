@@ -277,3 +277,20 @@ async def test_an_asynchronous_saver_in_pipeline_mode_is_purged(pg_dsn):
         assert (await graph.aget_state(_config())).values["messages"] == []
         async for found in saver.alist(None):
             assert "OLDWORD" not in repr(found)
+
+
+def test_a_purge_that_waits_for_a_row_gives_way_and_says_so(pg_dsn):
+    """Whoever holds the row is a run; the thread is left, and no error is made of it."""
+    with (
+        PostgresSaver.from_conn_string(pg_dsn) as saver,
+        psycopg.connect(pg_dsn) as other,
+    ):
+        graph = _graph(saver)
+        _say(graph, "OLDWORD")
+        other.execute("SELECT FROM checkpoint_writes FOR UPDATE")
+        result = purge_messages(saver, MONTH, clock=_later)
+        assert (result.errors, result.purged_thread_ids) == ({}, [])
+        assert "saved to" in result.kept["t"]
+        other.rollback()
+        assert _texts(graph) == ["OLDWORD", "re OLDWORD"]
+        assert purge_messages(saver, MONTH, clock=_later).purged_thread_ids == ["t"]
