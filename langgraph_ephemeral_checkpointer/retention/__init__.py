@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from .arguments import OnBeforeTrim
 from .exchanges import trim_messages
-from .purge import PurgeResult, apurge_messages, purge_messages
+from .purge import apurge_messages, purge_messages
+from .result import PurgeResult
 from .stamps import oldest_message_time, stamp_messages
 from .wrapper import RetainedCheckpointer
 

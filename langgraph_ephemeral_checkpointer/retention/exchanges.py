@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage
@@ -69,10 +70,14 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
 
 
 def _role(fields: Mapping[str, Any]) -> str:
-    kind = str(fields.get("type") or fields.get("role") or "")
-    role = kind.removesuffix("Chunk").removesuffix("Message").lower()
+    return _role_named(str(fields.get("type") or ""), str(fields.get("role") or ""))
+
+
+@lru_cache(maxsize=1000)  # every save asks for the role of every message again
+def _role_named(kind: str, own: str) -> str:
+    role = (kind or own).removesuffix("Chunk").removesuffix("Message").lower()
     if role == "chat":  # ChatMessage carries the role of its own
-        role = str(fields.get("role") or "chat").lower()
+        role = own.lower() or "chat"
     return _ROLES.get(role, role)
 
 

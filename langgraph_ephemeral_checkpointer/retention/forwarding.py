@@ -19,7 +19,9 @@ class Bound:
 
 
 def _remember_history(self: Any, config: Any, history: Any) -> Any:
-    self._keeper.incoming_history(self._thread(config), history)
+    at = config["configurable"]
+    place = (at.get("checkpoint_ns", ""), at.get("checkpoint_id") or "")
+    self._keeper.incoming_history(self._thread(config), *place, history)
     return history
 
 
@@ -57,13 +59,13 @@ def alist(self: Any, config: Any, **options: Any) -> AsyncIterator[Any]:
 
 def put(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
     """Store a checkpoint, its messages stamped and without the exchanges that are too old."""
-    checkpoint = self._outgoing(config, checkpoint)
+    checkpoint = self._outgoing(config, checkpoint, metadata)
     return self.inner.put(config, checkpoint, metadata, new_versions)
 
 
 async def aput(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
     """Store a checkpoint, its messages stamped and without the exchanges that are too old."""
-    checkpoint = await self._aoutgoing(config, checkpoint)
+    checkpoint = await self._aoutgoing(config, checkpoint, metadata)
     return await self.inner.aput(config, checkpoint, metadata, new_versions)
 
 

@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import CheckpointTuple
@@ -17,19 +17,27 @@ from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 
 from .arguments import OnBeforeTrim, acall_hook, call_hook, check_channels, cutoff_at
+from .backlog import Backlog, Thread
 from .exchanges import facts_of, is_human, last_opening, number, verdicts
 from .folding import REMOVE_ALL
 from .image import END
-from .scrubbing import STEP_CHANNELS
+from .payloads import is_overwrite, is_snapshot
+from .result import PurgeResult
 from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
+from .versions import STEP_CHANNELS
 
 logger = logging.getLogger(__name__)
 
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
 
-Thread: TypeAlias = tuple[Hashable, str]
-"""A thread id, after the scope (a tenant, or None) in which it is unique."""
+
+class _Pause(NamedTuple):
+    """A checkpoint that waits for a human's answer."""
+
+    checkpoint_id: str
+    openings: frozenset[str]
+    """The keys of the messages that opened the exchanges it waits in."""
 
 
 class Keeper:
@@ -59,29 +67,32 @@ class Keeper:
         self.on_before_trim = on_before_trim
         self.clock = clock
         self._first_seen = FirstSeen()
-        self._paused: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
+        self._backlog = Backlog()
+        self._paused: OrderedDict[Hashable, _Pause] = OrderedDict()
         self._archived: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = threading.Lock()
 
     # -- what a save stores -------------------------------------------------------------
 
-    def outgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Any:
+    def outgoing(self, thread: Thread, ns: str, checkpoint: Any, metadata: Any) -> Any:
         """The checkpoint to store in place of this one.
 
         Raises:
             ColourError: The hook is asynchronous.
         """
+        self._report_unseen(thread, ns, metadata)
         return drive(
             self._outgoing(thread, ns, checkpoint),
             lambda step: call_hook(self.on_before_trim, *step),
         )
 
-    async def aoutgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Any:
+    async def aoutgoing(self, thread: Thread, ns: str, checkpoint: Any, metadata: Any) -> Any:
         """As :meth:`outgoing`, with a hook that may be asynchronous."""
 
         async def perform(step: Any) -> None:
             await acall_hook(self.on_before_trim, *step)
 
+        self._report_unseen(thread, ns, metadata)
         return await adrive(self._outgoing(thread, ns, checkpoint), perform)
 
     def outgoing_writes(self, thread: Thread, writes: Sequence[Any]) -> list[Any]:
@@ -118,13 +129,24 @@ class Keeper:
             stamped[index] = with_stamp(messages[index], stamp)
         return stamped
 
+    def _report_unseen(self, thread: Thread, ns: str, metadata: Any) -> None:
+        """Report delta channels that hold old exchanges and come without their value.
+
+        LangGraph counts the updates of such a channel in the metadata of every save that
+        holds no snapshot of it.
+        """
+        counters = (metadata or {}).get("counters_since_delta_snapshot")
+        if counters and self.max_age is not None:
+            cutoff = cutoff_at(self.clock(), self.max_age)
+            self._backlog.saved(thread, ns, filter(self._selected, counters), cutoff)
+
     def _outgoing(self, thread: Thread, ns: str, checkpoint: Any) -> Generator[Any, Any, Any]:
         """The checkpoint to store in place of this one; yields what to hand to the hook."""
         seconds = self.clock()
         now = format_stamp(datetime.fromtimestamp(seconds, UTC))
         cutoff = None if self.max_age is None else cutoff_at(seconds, self.max_age)
         with self._lock:
-            protected = self._paused.get((*thread, ns))
+            pause = self._paused.get((*thread, ns))
         stored, trimmed, going = {}, {}, []
         for channel, value in checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
@@ -138,7 +160,7 @@ class Keeper:
                 number(map(facts_of, stamped)),
                 cutoff,
                 keep_last=True,
-                protected=protected or frozenset(),
+                protected=pause.openings if pause else frozenset(),
             )
             if any(goes):
                 kept = [m for m, gone in zip(stamped, goes, strict=True) if not gone]
@@ -148,6 +170,9 @@ class Keeper:
             return checkpoint
         if going and (yield from self._archive(thread, going)):
             stored |= trimmed
+        for channel, value in stored.items():
+            if cutoff is not None and is_snapshot(value):
+                self._backlog.trimmed(thread, ns, channel, _oldest(messages_in(value) or ()))
         return {**checkpoint, "channel_values": {**checkpoint["channel_values"], **stored}}
 
     def _archive(self, thread: Thread, going: Sequence[BaseMessage]) -> Generator[Any, Any, bool]:
@@ -188,6 +213,7 @@ class Keeper:
             newest: Whether the newest was asked for, and not one by its id.
         """
         pause = (*thread, ns)
+        checkpoint_id = loaded.checkpoint["id"]
         openings = set()
         present: dict[str, list[Any]] = {}
         for channel, value in loaded.checkpoint["channel_values"].items():
@@ -196,30 +222,62 @@ class Keeper:
                 continue
             present[channel] = messages
             self._first_seen.remember(thread, _known(messages))
+            if self.max_age is not None:
+                self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
         waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
         if waiting:
             for messages in present.values():
                 openings.add(last_opening(number(map(facts_of, messages))))
         with self._lock:
             if waiting:
-                self._paused[pause] = frozenset(filter(None, openings))
+                self._paused[pause] = _Pause(checkpoint_id, frozenset(filter(None, openings)))
                 while len(self._paused) > _REMEMBERED_PAUSES:
                     self._paused.popitem(last=False)
             elif newest:
                 self._paused.pop(pause, None)
         return _without_idle_removals(loaded, present)
 
-    def incoming_history(self, thread: Thread, history: Mapping[str, Any]) -> None:
-        """Take in the stamps of what a delta channel is rebuilt from."""
-        for entry in history.values():
-            values = [write[2] for write in entry["writes"]] + [entry.get("seed")]
-            for value in values:
-                messages = messages_in(value, single=True) or ()
-                self._first_seen.remember(thread, _known(messages))
+    def incoming_history(
+        self, thread: Thread, ns: str, checkpoint_id: str, history: Mapping[str, Any]
+    ) -> None:
+        """Take in what delta channels are rebuilt from: stamps, and what an answer resumes.
+
+        Args:
+            thread: The thread.
+            ns: The namespace.
+            checkpoint_id: The checkpoint at which they are rebuilt.
+            history: By channel, what it is rebuilt from.
+        """
+        for channel, entry in history.items():
+            if not self._selected(channel):
+                continue
+            messages = _rebuild([entry.get("seed"), *(write[2] for write in entry["writes"])])
+            self._first_seen.remember(thread, _known(messages))
+            if self.max_age is None or not messages:
+                continue
+            self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
+            with self._lock:
+                pause = self._paused.get((*thread, ns))
+                if pause and pause.checkpoint_id == checkpoint_id:
+                    opened = last_opening(number(map(facts_of, messages)))
+                    openings = pause.openings | ({opened} if opened else set())
+                    self._paused[*thread, ns] = pause._replace(openings=openings)
+
+    def untrimmed(self, scope: Hashable) -> dict[str, str]:
+        """The threads of a scope that hold old exchanges which no save could drop, and why."""
+        return self._backlog.untrimmed(scope)
+
+    def purged(self, scope: Hashable, result: PurgeResult) -> PurgeResult:
+        """Take in, and give back, what a purge of the threads of a scope has done."""
+        for thread_id in () if result.dry_run else result.purged_thread_ids:
+            if thread_id not in result.untrimmed:
+                self._backlog.forget((scope, thread_id))
+        return result
 
     def forget(self, thread: Thread) -> None:
         """Drop what is known of a thread's messages, because it was deleted."""
         self._first_seen.forget(thread)
+        self._backlog.forget(thread)
 
 
 def _known(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
@@ -235,6 +293,29 @@ def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
     """Whether any exchange may be old enough to go; cheap, as every save asks it."""
     humans = [message for message in messages if is_human(message)]
     return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
+
+
+def _oldest(messages: Sequence[BaseMessage]) -> datetime | None:
+    """When the oldest exchange began that is not the last one; None where nothing tells."""
+    humans = [message for message in messages if is_human(message)][:-1]
+    return min(filter(None, map(stamp_of, humans)), default=None)
+
+
+def _rebuild(values: Iterable[Any]) -> list[BaseMessage]:
+    """The messages that the message reducers make of a seed and of the writes after it."""
+    found: dict[Hashable, BaseMessage] = {}
+    for value in values:
+        if is_overwrite(value):
+            found.clear()
+            value = value["__overwrite__"] if isinstance(value, dict) else value
+        for message in messages_in(value, single=True) or ():
+            if message.type != "remove":
+                found[message.id or id(message)] = message
+            elif message.id == REMOVE_ALL:
+                found.clear()
+            else:
+                found.pop(message.id, None)
+    return list(found.values())
 
 
 def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None:

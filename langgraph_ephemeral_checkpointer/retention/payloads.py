@@ -228,6 +228,50 @@ def scrub(node: Any, goes: Callable[[Facts], bool]) -> Any:
     return _scrub_object(node, goes)
 
 
+def nodes_in(node: Any) -> dict[str, Any]:
+    """The messages in a value of any shape, by key, each as the node it is."""
+    found: dict[str, Any] = {}
+    items = node if isinstance(node, list) else [node]
+    for item, fact in zip(items, items_of(items), strict=True):
+        if fact is None:
+            for part in _parts(item):
+                found |= nodes_in(part)
+        elif not fact.removes:
+            found.setdefault(fact.key, item)
+    return found
+
+
+def _parts(node: Any) -> list[Any]:
+    if isinstance(node, list | tuple):
+        return list(node)
+    if isinstance(node, dict):
+        return list(node.values())
+    if isinstance(node, Extension) and node.code == _SNAPSHOT:
+        return [unpack(node.data)]
+    if isinstance(node, Extension) and node.code in _OBJECTS:
+        inner = unpack(node.data)
+        return inner[_PAYLOAD : _PAYLOAD + 1] if isinstance(inner, list) else []
+    if type(node).__name__ == "Send" and hasattr(node, "arg"):
+        return [node.arg]
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return [getattr(node, field.name, None) for field in dataclasses.fields(node)]
+    return []
+
+
+def fields_within(tree: Any) -> Mapping[str, Any] | None:
+    """The channels that a graph's input has values for; None where it is no mapping of them.
+
+    A dataclass or a model of pydantic counts as the mapping of its fields.
+    """
+    if facts_at(tree) is not None:
+        return None
+    if isinstance(tree, Extension) and tree.code in _OBJECTS:
+        (tree,) = _parts(tree) or [None]
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        tree = {field.name: getattr(tree, field.name, None) for field in dataclasses.fields(tree)}
+    return tree if isinstance(tree, dict) and all(isinstance(name, str) for name in tree) else None
+
+
 def without_gone(node: Any) -> Any:
     """An empty list in place of ``GONE``."""
     return [] if node is GONE else node

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,7 @@ from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
 from .arguments import OnBeforeTrim, check_age, check_channels, cutoff_at
 from .payloads import revive
+from .result import PurgeResult
 from .scrubbing import Outcome, decide
 from .storage import MessageStorage, count_rows, storage_of
 from .wrapper import RetainedCheckpointer
@@ -40,34 +41,6 @@ BATCH_SIZE = 200
 """How many thread ids a purge reads at a time."""
 
 _ATTEMPTS = 3  # at a thread that somebody saves to meanwhile
-
-
-@dataclass
-class PurgeResult:
-    """What a purge did, or in a dry run would have done.
-
-    Attributes:
-        purged_thread_ids: Threads that lost messages.
-        thread_count: Threads looked at.
-        message_count: Messages that went, each counted once per thread.
-        row_count: Rows that were rewritten or deleted.
-        kept: Why old messages stay in a thread: an interrupt waits for them, nothing tells
-            how old they are, or the thread was being saved to all the time.
-        untrimmed: Which channels of a thread could not be trimmed, and why.
-        errors: What went wrong, by thread; nothing of such a thread was changed.
-        dry_run: Whether nothing was written.
-        duration_seconds: How long it took.
-    """
-
-    purged_thread_ids: list[str] = field(default_factory=list)
-    thread_count: int = 0
-    message_count: int = 0
-    row_count: int = 0
-    kept: dict[str, str] = field(default_factory=dict)
-    untrimmed: dict[str, str] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-    dry_run: bool = False
-    duration_seconds: float = 0.0
 
 
 def purge_messages(
@@ -114,14 +87,15 @@ def purge_messages(
         UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.
         StorageUnavailableError: If the storage is away.
     """
-    saver, options = _asked(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
-    if own := _own_purge(saver):
+    asked = (older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    inner, options = _asked(saver, *asked)
+    if own := _own_purge(inner):
         if is_async_callable(own):
             raise ColourError(
-                f"{type(saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
+                f"{type(inner).__name__} is asynchronous; use 'await apurge_messages(...)'"
             )
-        return own(options.age, **options.given())
-    return purge_storage(storage_of(saver), options)
+        return _tell(saver, own(options.age, **options.given()))
+    return _tell(saver, purge_storage(storage_of(inner), options))
 
 
 async def apurge_messages(
@@ -138,16 +112,17 @@ async def apurge_messages(
 
     The hook may be asynchronous. A synchronous saver is worked on in a thread.
     """
-    saver, options = _asked(saver, older_than, channels, on_before_trim, dry_run, batch_size, clock)
-    own = _own_purge(saver, "apurge_messages", "purge_messages")
+    asked = (older_than, channels, on_before_trim, dry_run, batch_size, clock)
+    inner, options = _asked(saver, *asked)
+    own = _own_purge(inner, "apurge_messages", "purge_messages")
     if own is None:
-        return await apurge_storage(storage_of(saver), options)
+        return _tell(saver, await apurge_storage(storage_of(inner), options))
     given = options.given()
     if is_async_callable(own):
-        return await own(options.age, **given)
+        return _tell(saver, await own(options.age, **given))
     if options.hook is not None:
         given["on_before_trim"] = _from_a_thread(options.hook)
-    return await asyncio.to_thread(own, options.age, **given)
+    return _tell(saver, await asyncio.to_thread(own, options.age, **given))
 
 
 @dataclass(frozen=True)
@@ -222,6 +197,15 @@ def _asked(
         saver = saver.inner
     found = check_channels(channels)
     return saver, PurgeOptions(age, found, hook, dry_run, batch_size, clock or time.time)
+
+
+def _tell(saver: Any, result: Any) -> Any:
+    """Tell the wrappers around a saver, which list threads that are in need of a purge."""
+    while isinstance(saver, RetainedCheckpointer):
+        if isinstance(result, PurgeResult):
+            saver.purged(result)
+        saver = saver.inner
+    return result
 
 
 def _own_purge(saver: Any, *names: str) -> Callable[..., Any] | None:

@@ -12,7 +12,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from . import forwarding
 from .arguments import OnBeforeTrim, check_age
-from .keeper import Keeper, Thread
+from .backlog import Thread
+from .keeper import Keeper
+from .result import PurgeResult
 
 
 class RetainedCheckpointer(BaseCheckpointSaver[Any]):
@@ -121,6 +123,24 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         """The inner saver's next version of a channel."""
         return self.inner.get_next_version(current, channel)
 
+    def untrimmed_threads(self) -> dict[str, str]:
+        """The threads that were saved with exchanges in them that should have gone, and why.
+
+        A channel of LangGraph's DeltaChannel kind hands its value to a saver only now and
+        then, as a snapshot. Between two snapshots nothing can be dropped from it: the thread
+        is listed here, and logged once, until a snapshot or a purge through this object has
+        taken what is too old.
+
+        Returns:
+            By thread id, the channels and why. Of the threads used most recently (10,000)
+            by this process; around a tenant saver, those of the tenant in scope.
+        """
+        return self._keeper.untrimmed(self._scope())
+
+    def purged(self, result: PurgeResult) -> PurgeResult:
+        """Take in, and give back, what a purge of the inner saver has done."""
+        return self._keeper.purged(self._scope(), result)
+
     # -- whose messages they are --------------------------------------------------------
 
     def _scope(self) -> Hashable:
@@ -137,13 +157,13 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
     def _thread(self, config: Any) -> Thread:
         return (self._scope(), str(config["configurable"]["thread_id"]))
 
-    def _outgoing(self, config: Any, checkpoint: Any) -> Any:
+    def _outgoing(self, config: Any, checkpoint: Any, metadata: Any) -> Any:
         ns = config["configurable"].get("checkpoint_ns", "")
-        return self._keeper.outgoing(self._thread(config), ns, checkpoint)
+        return self._keeper.outgoing(self._thread(config), ns, checkpoint, metadata)
 
-    async def _aoutgoing(self, config: Any, checkpoint: Any) -> Any:
+    async def _aoutgoing(self, config: Any, checkpoint: Any, metadata: Any) -> Any:
         ns = config["configurable"].get("checkpoint_ns", "")
-        return await self._keeper.aoutgoing(self._thread(config), ns, checkpoint)
+        return await self._keeper.aoutgoing(self._thread(config), ns, checkpoint, metadata)
 
     def _outgoing_writes(self, scope: Hashable, config: Any, writes: Sequence[Any]) -> list[Any]:
         thread = (scope, str(config["configurable"]["thread_id"]))

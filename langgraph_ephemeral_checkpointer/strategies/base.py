@@ -223,6 +223,10 @@ class Strategy(ABC):
         """Make the saver's tables, where the saver itself does that without being asked."""
         return None
 
+    def query(self, plan: Plan[Any, T]) -> Maybe[T]:
+        """Run a plan of SQL statements that only reads."""
+        raise NotImplementedError(f"{type(self).__name__} has no statements")
+
     def transact(self, plan: Plan[Any, T]) -> Maybe[T]:
         """Run a plan of SQL statements in one transaction that writes."""
         raise NotImplementedError(f"{type(self).__name__} has no transactions")

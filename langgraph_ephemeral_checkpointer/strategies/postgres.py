@@ -388,6 +388,10 @@ class _PostgresBase(Strategy):
         """Delete in one transaction what is still an orphan."""
         return self.transact(postgres_orphans.delete(orphans))
 
+    def query(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan that only reads, in one transaction."""
+        return self._transact(plan)
+
     def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         """Run a plan in one transaction."""
         return self._transact(_read_committed(plan))

@@ -248,6 +248,10 @@ class _SqliteBase(Strategy):
         """Delete in one transaction what is still an orphan."""
         return self._write(sqlite_orphans.delete(orphans))
 
+    def query(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan that only reads."""
+        return self._read(plan)
+
     def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         """Run a plan in one immediate transaction."""
         return self._write(plan)

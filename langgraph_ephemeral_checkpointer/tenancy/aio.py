@@ -282,7 +282,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
             clock=clock,
             runs_sync=False,
         )
-        return await apurge_storage(storage, options)
+        result = await apurge_storage(storage, options)
+        return self._messages.purged(storage.tenant, result)
 
     @in_scope_of_call
     async def forget_tenant(self, tenant: str | None = None) -> int:

@@ -153,6 +153,23 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """The time of the saver's clock."""
         return datetime.fromtimestamp(self._clock(), UTC)
 
+    def untrimmed_threads(self) -> dict[str, str]:
+        """The threads that were saved with exchanges in them that should have gone, and why.
+
+        A channel of LangGraph's DeltaChannel kind hands its value to a saver only now and
+        then, as a snapshot. Between two snapshots ``message_retention`` can drop nothing from
+        it: the thread is listed here, and logged once, until a snapshot or a purge has taken
+        what is too old.
+
+        Returns:
+            By thread id, the channels and why. Of the tenant in scope, and of the threads
+            used most recently (10,000) by this process.
+
+        Raises:
+            TenantRequiredError: No scope is open and there is no default tenant.
+        """
+        return self._messages.untrimmed(self._scopes.current())
+
     def ddl(self, *, maintenance_role: str | None = None) -> list[str]:
         """The statements that make the schema, for a migration tool.
 
@@ -225,7 +242,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = self._thread(config)
         tenant = self._scopes.of_save(thread_id, new_versions)
         target = thread_target(tenant, thread_id, config)
-        checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint)
+        checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, plans.save(self.names, self.serde, wanted, self._keep)
 
@@ -253,7 +270,9 @@ class TenantSaver(BaseCheckpointSaver[str]):
 
         def loading() -> Plan[Step, Mapping[str, Any]]:
             found = yield from plans.history(self.names, self.serde, target, channels)
-            self._messages.incoming_history(target.thread, found)
+            self._messages.incoming_history(
+                target.thread, target.ns, target.checkpoint_id or "", found
+            )
             return found
 
         return loading()

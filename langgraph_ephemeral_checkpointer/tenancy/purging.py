@@ -17,7 +17,7 @@ from langgraph_ephemeral_checkpointer.retention.documents import (
 )
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.retention.storage import MessageStorage
+from langgraph_ephemeral_checkpointer.retention.storage.base import MessageStorage, count_removed
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
@@ -114,12 +114,12 @@ class TenantStorage(MessageStorage):
     def __init__(self, access: TenantAccess, tenant: str) -> None:
         super().__init__(access)
         self._names: Names = self.saver.names
-        self._tenant = tenant
+        self.tenant = tenant
 
     def page(self, after: str | None, limit: int) -> Plan[Step, list[str]]:
         """The next thread ids."""
-        params = {"tenant": self._tenant, "after": after or "", "limit": limit}
-        _, rows = yield [pin(self._tenant), self._names.statement(_PAGE, params)]
+        params = {"tenant": self.tenant, "after": after or "", "limit": limit}
+        _, rows = yield [pin(self.tenant), self._names.statement(_PAGE, params)]
         return [thread_id for (thread_id,) in rows]
 
     def read(self, thread_id: str) -> Plan[Step, ThreadImage]:
@@ -128,7 +128,7 @@ class TenantStorage(MessageStorage):
         # Checkpoints first: every blob that one names was committed with it, and a save in
         # between shows as a write or a checkpoint too many, and is noticed when writing.
         _, rows, blobs, writes = yield [
-            pin(self._tenant),
+            pin(self.tenant),
             *(self._statement(text, thread_id) for text in (_CHECKPOINTS, _BLOBS, _WRITES)),
         ]
         for ns, channel, version, kind, data in blobs:
@@ -151,26 +151,26 @@ class TenantStorage(MessageStorage):
         yield Transaction(self._write(image, changes))
 
     def _write(self, image: _Image, changes: Mapping[Place, Any]) -> Plan[Batch, None]:
-        lock = self._names.lock(self._tenant, image.thread_id)
-        *_, ids, writes, patience = yield [
-            *lock,
-            self._statement(_IDS, image.thread_id),
-            self._statement(_COUNT_WRITES, image.thread_id),
-            Statement("SELECT current_setting('lock_timeout')"),
-        ]
-        if {tuple(row) for row in ids} != image.checkpoints.keys():
-            raise ThreadMovedError
-        if writes[0][0] != image.write_count:
-            raise ThreadMovedError
+        lock = self._names.lock(self.tenant, image.thread_id)
+        *_, patience = yield [*lock, Statement("SELECT current_setting('lock_timeout')")]
         try:
-            _, *counts, _ = yield [
+            _, *counts, ids, writes, _ = yield [
                 Statement(_LOCK_TIMEOUT, (_PATIENCE,)),
                 *self._statements(image, changes),
+                # After the changes: a task's writes take no lock, and an interrupt that was
+                # added meanwhile makes the exchange one that stays. What comes after this is
+                # added without reading what is changed here, as if it came after the commit.
+                self._statement(_IDS, image.thread_id),
+                self._statement(_COUNT_WRITES, image.thread_id),
                 Statement(_LOCK_TIMEOUT, (patience[0][0],)),
             ]
         except psycopg.errors.LockNotAvailable as error:
             raise ThreadMovedError from error
         if any(count != 1 for count in counts):
+            raise ThreadMovedError
+        if {tuple(row) for row in ids} != image.checkpoints.keys():
+            raise ThreadMovedError
+        if writes[0][0] != image.write_count - count_removed(changes):
             raise ThreadMovedError
 
     def _statements(self, image: _Image, changes: Mapping[Place, Any]) -> list[Statement]:
@@ -204,7 +204,7 @@ class TenantStorage(MessageStorage):
     def _statement(
         self, text: str, thread_id: str, more: Mapping[str, Any] | None = None
     ) -> Statement:
-        params = {"tenant": self._tenant, "thread_id": thread_id, **(more or {})}
+        params = {"tenant": self.tenant, "thread_id": thread_id, **(more or {})}
         return self._names.statement(text, params, fetch=more is None)
 
 

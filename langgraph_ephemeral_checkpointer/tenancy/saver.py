@@ -268,7 +268,7 @@ class TenantPostgresSaver(TenantSaver):
             clock=clock,
             runs_sync=True,
         )
-        return purge_storage(storage, options)
+        return self._messages.purged(storage.tenant, purge_storage(storage, options))
 
     def forget_tenant(self, tenant: str | None = None) -> int:
         """Delete everything of a tenant.

@@ -20,6 +20,7 @@ from tests import features
 
 # These need packages that do not exist for the oldest LangGraph.
 _NEEDS = {
+    "test_delta_backlog.py": features.HAS_DELTA,
     "test_purge_delta.py": features.HAS_DELTA,
     "test_retained_conformance.py": features.HAS_CONFORMANCE,
     "test_retention_agents.py": features.HAS_AGENTS,

@@ -1,6 +1,8 @@
 """Messages in a DeltaChannel: snapshots and the writes between them lose the same messages."""
 
+import contextlib
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -216,3 +218,53 @@ def test_a_message_that_belongs_to_an_old_and_a_young_exchange_stays_in_both(
     purge_messages(graph.checkpointer, MONTH)
     assert _messages(graph) == []
     assert [backend.holds(word) for word in ("first", "second")] == [[], []]
+
+
+class DiedError(Exception):
+    """The process is killed here."""
+
+
+class _Dying(RetainedCheckpointer):
+    """Dies at its next save, or at the first save of a turn that writes one answer."""
+
+    armed = False
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
+        if self.armed:
+            raise DiedError
+        return super().put(config, checkpoint, metadata, versions)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+@pytest.mark.parametrize("frequency", [1, 1000])
+def test_the_input_of_a_run_that_died_goes_with_its_age(backend, frequency, turns):
+    """It stands in the writes of the checkpoint before: by its stamp, as those carry no time."""
+    saver = _Dying(backend.saver, max_age=timedelta(days=9999))
+    graph = _graph(saver, frequency)
+    for n in range(turns):
+        graph.invoke({"messages": [("user", f"OLDWORD {n}")]}, CONFIG, durability="sync")
+    saver.armed = bool(turns)
+    with pytest.raises(DiedError) if turns else contextlib.nullcontext():
+        graph.invoke({"messages": [("user", "OLDWORD lost")]}, CONFIG, durability="sync")
+    assert backend.holds("OLDWORD lost")
+    early = purge_messages(backend.saver, MONTH)
+    assert early.purged_thread_ids == []
+    result = purge_messages(backend.saver, MONTH, clock=lambda: time.time() + 40 * 86400)
+    assert (result.purged_thread_ids, result.kept, result.untrimmed) == (["t"], {}, {})
+    assert backend.holds("OLDWORD") == []
+
+
+def test_an_input_of_unknown_age_at_an_old_checkpoint_stays_and_is_reported(backend):
+    """Nobody stamped it: it may be of today, and nothing else in storage has it."""
+    graph = _graph(backend.saver, 1000)
+    graph.invoke({"messages": [("user", "OLDWORD")]}, CONFIG, durability="sync")
+    head = backend.saver.get_tuple(CONFIG).config
+    unread = HumanMessage("AGELESS", id="a", response_metadata={"checkpointed_at": "?"})
+    late = [unread, AIMessage("AGELESS too", id="b")]
+    backend.saver.put_writes(head, [("messages", late)], "0" * 8)
+    backend.saver.put_writes(head, [("messages", [AIMessage("OLDWORD 2", id="c")])], "1" * 8)
+    result = purge_messages(backend.saver, MONTH, clock=lambda: time.time() + 40 * 86400)
+    assert "how old" in result.kept["t"]
+    assert backend.holds("OLDWORD") == []
+    assert backend.holds("AGELESS")
+    assert backend.holds("AGELESS too")

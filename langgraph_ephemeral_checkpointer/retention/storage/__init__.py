@@ -26,18 +26,24 @@ def storage_of(saver: Any) -> MessageStorage:
         from .memory import MemoryStorage
 
         return MemoryStorage(strategy)
-    from langgraph_ephemeral_checkpointer.strategies.sqlite import _SqliteBase
+    from langgraph_ephemeral_checkpointer.strategies.sqlite import (
+        AsyncSqliteStrategy,
+        SqliteStrategy,
+    )
 
-    if isinstance(strategy, _SqliteBase):
+    if isinstance(strategy, SqliteStrategy | AsyncSqliteStrategy):
         from .sqlite import SqliteStorage
 
         return SqliteStorage(strategy)
     try:
-        from langgraph_ephemeral_checkpointer.strategies.postgres import _PostgresBase
+        from langgraph_ephemeral_checkpointer.strategies.postgres import (
+            AsyncPostgresStrategy,
+            PostgresStrategy,
+        )
     except ImportError:  # no psycopg, so this is no Postgres saver
         pass
     else:
-        if isinstance(strategy, _PostgresBase):
+        if isinstance(strategy, PostgresStrategy | AsyncPostgresStrategy):
             from .postgres import PostgresStorage
 
             return PostgresStorage(strategy)

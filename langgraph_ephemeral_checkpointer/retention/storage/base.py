@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
+from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.steps import Performer
 from langgraph_ephemeral_checkpointer.strategies.base import Maybe
 
@@ -60,6 +61,11 @@ class MessageStorage(ABC):
         Raises:
             ThreadMovedError: If somebody saved to the thread since it was read.
         """
+
+
+def count_removed(changes: Mapping[Place, Any]) -> int:
+    """How many rows of writes the changes delete."""
+    return sum(tree is REMOVE for place, tree in changes.items() if place.kind == "write")
 
 
 def count_rows(changes: Mapping[Place, Any]) -> int:

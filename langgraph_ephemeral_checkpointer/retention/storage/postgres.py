@@ -7,13 +7,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from psycopg.errors import LockNotAvailable
+
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.strategies.base import Maybe
+from langgraph_ephemeral_checkpointer.strategies.base import Maybe, Strategy
 
-from .base import MessageStorage
+from .base import MessageStorage, count_removed
 
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT %s"
 # The planner takes DISTINCT over the whole primary key for a sort of the whole table unless
@@ -68,21 +70,22 @@ class _Image(ThreadImage):
 class PostgresStorage(MessageStorage):
     """Storage of both Postgres savers, on their connection or pool."""
 
+    def __init__(self, strategy: Strategy) -> None:
+        super().__init__(strategy)
+        self._strategy = strategy
+
     def page(self, after: str | None, limit: int) -> Maybe[list[str]]:
         """The next thread ids."""
-        return self._transact(_page(after, limit))
+        return self._strategy.query(_page(after, limit))
 
     def read(self, thread_id: str) -> Maybe[ThreadImage]:
         """Everything that is stored of a thread."""
-        return self._transact(_read(thread_id, self.saver.serde))
+        return self._strategy.query(_read(thread_id, self.saver.serde))
 
     def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[None]:
         """Write changes back in one short transaction that waits for no lock for long."""
         assert isinstance(image, _Image)  # noqa: S101 - it came from read()
-        return self._transact(_write(image, changes))
-
-    def _transact(self, plan: Plan[Statement, Any]) -> Maybe[Any]:
-        return self.strategy._transact(plan)  # type: ignore[attr-defined]
+        return self._strategy.transact(_write(image, changes))
 
 
 def _page(after: str | None, limit: int) -> Plan[Statement, list[str]]:
@@ -116,14 +119,22 @@ def _add(image: _Image, place: Place, serde: Any, kind: str, data: bytes | None)
 
 def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, None]:
     yield Statement(_LOCK_TIMEOUT)
+    try:
+        # In one order for everybody, so that two purges of a thread wait, and do not deadlock.
+        for place in sorted(changes, key=lambda place: (place.kind, repr(place))):
+            if (yield _statement(image, place, changes[place])) != 1:
+                raise ThreadMovedError
+    except LockNotAvailable as error:
+        raise ThreadMovedError from error
+    # Last, and on a snapshot of its own: nobody can be kept from adding rows meanwhile, and an
+    # interrupt that was added makes the exchange one that stays. What comes after this has been
+    # decided by whoever adds it without reading what is changed here, so that it is the same as
+    # if it came after the commit.
     ids = yield Statement(_IDS, (image.thread_id,))
     writes = yield Statement(_COUNT_WRITES, (image.thread_id,))
-    if {tuple(row) for row in ids} != image.checkpoints.keys() or writes[0][0] != image.write_count:
+    left = image.write_count - count_removed(changes)
+    if {tuple(row) for row in ids} != image.checkpoints.keys() or writes[0][0] != left:
         raise ThreadMovedError
-    # In one order for everybody, so that two purges of a thread wait instead of deadlocking.
-    for place in sorted(changes, key=lambda place: (place.kind, repr(place))):
-        if (yield _statement(image, place, changes[place])) != 1:
-            raise ThreadMovedError
 
 
 def _statement(image: _Image, place: Place, tree: Any) -> Statement:

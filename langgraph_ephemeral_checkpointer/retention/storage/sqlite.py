@@ -11,7 +11,7 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.retention.documents import Document, open_value
 from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.strategies.base import Maybe
+from langgraph_ephemeral_checkpointer.strategies.base import Maybe, Strategy
 
 from .base import MessageStorage
 
@@ -56,21 +56,22 @@ class _Image(ThreadImage):
 class SqliteStorage(MessageStorage):
     """Storage of both SQLite savers, on their connection and under their lock."""
 
+    def __init__(self, strategy: Strategy) -> None:
+        super().__init__(strategy)
+        self._strategy = strategy
+
     def page(self, after: str | None, limit: int) -> Maybe[list[str]]:
         """The next thread ids."""
-        return self._read(_page(after, limit))
+        return self._strategy.query(_page(after, limit))
 
     def read(self, thread_id: str) -> Maybe[ThreadImage]:
         """Everything that is stored of a thread."""
-        return self._read(_read(thread_id, self.saver.serde))
+        return self._strategy.query(_read(thread_id, self.saver.serde))
 
     def write(self, image: ThreadImage, changes: Mapping[Place, Any]) -> Maybe[None]:
         """Write changes back in an immediate transaction, which no other writer can enter."""
         assert isinstance(image, _Image)  # noqa: S101 - it came from read()
-        return self.strategy._write(_write(image, changes))  # type: ignore[attr-defined,no-any-return]
-
-    def _read(self, plan: Plan[Statement, Any]) -> Maybe[Any]:
-        return self.strategy._read(plan)  # type: ignore[attr-defined]
+        return self._strategy.transact(_write(image, changes))
 
 
 def _page(after: str | None, limit: int) -> Plan[Statement, list[str]]:
