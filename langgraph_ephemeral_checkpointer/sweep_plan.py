@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,13 +17,17 @@ from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.brake import refusal
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_uuid6
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageUnavailableError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.expiry import (
+    ALIVE,
+    Reason,
     ThreadFacts,
+    idle_before,
     judge,
     still_expired,
     trim_to,
@@ -164,8 +168,8 @@ class Sweep:
         self._resolved = {}
         oldest: list[Candidate] = []
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
-            candidates, _ = yield from self._judge(threads)
+        def handle(page: Page) -> Steps[None]:
+            candidates, _ = yield from self._judge(page.threads)
             self._matched += len(candidates)
             oldest[:] = heapq.nsmallest(1, oldest + candidates)
 
@@ -185,14 +189,90 @@ class Sweep:
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+        before = self._unread_before()
+
+        def handle(page: Page) -> Steps[None]:
+            threads = page.threads
+            if page.unread and before is not None:
+                threads = [*(yield from self._delete_unread(page.unread, before)), *threads]
             candidates, prunable = yield from self._judge(threads)
             self._matched += len(candidates)
             for batch in batches(candidates, self._batch_size):
                 yield from self._delete(batch)
             yield from self._trim.trim(prunable)
 
-        yield from self._walk(handle)
+        yield from self._walk(handle, before)
+
+    def _unread_before(self) -> float | None:
+        """Say how old a thread may be deleted by its ids alone; None: each is read first.
+
+        That is so where nobody is asked or told before a delete, and every thread goes by the
+        same rule.
+        """
+        settings = self._settings
+        if (
+            self._dry_run
+            or self._trash.wanted
+            or settings.policy_resolver is not None
+            or settings.on_before_delete is not None
+            or settings.audit_log is not None
+        ):
+            return None
+        return idle_before(settings.policy, self._now)
+
+    def _delete_unread(
+        self, unread: Sequence[tuple[str, str]], before: float
+    ) -> Steps[list[ThreadFacts]]:
+        """Delete threads of a page that are surely idle, and read those that may not be.
+
+        Returns:
+            The facts of the latter, as if the scan had read them.
+        """
+        rest: list[tuple[str, str]] = []
+        deleted = 0
+        for batch in batches(unread, self._batch_size):
+            ids = [thread_id for thread_id, _ in batch]
+            try:
+                gone = yield Work(partial(self._strategy.delete_unread, ids, before))
+            except StorageUnavailableError as error:
+                self._matched += len(unread) - deleted
+                self._fail([self._idle(one) for one in batch], error)
+                raise StoppedEarly from error
+            except Exception as error:  # noqa: BLE001 - the batch is tried again, thread by thread
+                logger.debug("threads have to be read before they are deleted: %s", error)
+                gone = ()
+            deleted += len(gone)
+            self._matched += len(gone)
+            yield from self._tell_deleted(dict.fromkeys(gone, "idle_ttl"))
+            if len(gone) < len(batch):
+                settled = set(gone)
+                rest += [one for one in batch if one[0] not in settled]
+        if not rest:
+            return []
+        ids = [thread_id for thread_id, _ in rest]
+        facts: list[ThreadFacts] = list((yield Work(partial(self._strategy.read_threads, ids))))
+        there = {one.thread_id: one for one in facts}
+        for one in rest:
+            found = there.get(one[0])
+            # The scan found it idle, so it is reported also where it is no longer.
+            if found is None:
+                self._matched += 1
+                self._keep(self._idle(one), Outcome(KeepReason.GONE))
+            elif judge(found, self._settings.policy, self._now) == ALIVE:
+                self._matched += 1
+                self._keep(self._idle(one), Outcome(KeepReason.WOKE_UP))
+                del there[one[0]]
+        return list(there.values())
+
+    def _idle(self, unread: tuple[str, str]) -> Candidate:
+        """Make a candidate of a thread of which only its greatest id is known."""
+        thread_id, last_id = unread
+        newest_at = time_of_uuid6(last_id)
+        policy = self._settings.policy
+        facts = ThreadFacts(thread_id, newest_at, None, 0, 0)
+        return Candidate(
+            judge(facts, policy, self._now).overdue_since, thread_id, facts, policy, "idle_ttl"
+        )
 
     def _oldest_first(self, limit: int) -> Steps[None]:
         """Delete at most ``limit`` threads, those that have been overdue longest.
@@ -224,8 +304,8 @@ class Sweep:
         settled = {*self.result.kept, *self.result.deleted_thread_ids}
         self._matched = len(self.result.deleted_thread_ids) + self._failed_or_kept
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
-            candidates, prunable = yield from self._judge(threads)
+        def handle(page: Page) -> Steps[None]:
+            candidates, prunable = yield from self._judge(page.threads)
             fresh = [one for one in candidates if one.thread_id not in settled]
             self._matched += len(fresh)
             found.extend(fresh)
@@ -237,18 +317,21 @@ class Sweep:
         yield from self._walk(handle)
         return heapq.nsmallest(room or len(found), found)
 
-    def _walk(self, handle: Callable[[Sequence[ThreadFacts]], Steps[None]]) -> Steps[None]:
+    def _walk(
+        self, handle: Callable[[Page], Steps[None]], unread_before: float | None = None
+    ) -> Steps[None]:
         """Hand each page of threads to ``handle``, and count the threads."""
         wanted = None
         if self._settings.policy_resolver is None:
             wanted = wanted_by(self._settings.policy, self._now)
+            wanted = replace(wanted, unread_before=unread_before)
         seen, after = 0, None
         while True:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
             seen += page.seen
             # A later walk sees less, by what was deleted.
             self._seen = max(self._seen, seen)
-            yield from handle(page.threads)
+            yield from handle(page)
             if page.next is None:
                 return
             after = page.next
@@ -324,8 +407,7 @@ class Sweep:
         if not approved:
             return
         if self._dry_run:
-            for candidate in approved.values():
-                self._note_deleted(candidate)
+            self._note_deleted({one.thread_id: one.reason for one in approved.values()})
             return
         yield from self._audit.intend(
             "delete", [(one.facts, one.reason) for one in approved.values()]
@@ -337,9 +419,7 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             yield from self._audit.lost()
-            self.result.errors[""] = describe(error)
-            for candidate in approved.values():
-                self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
+            self._fail(approved.values(), error)
             raise StoppedEarly from error
         try:
             yield from self._audit.deleted(outcomes)
@@ -348,24 +428,37 @@ class Sweep:
 
     def _settle(self, approved: dict[str, Candidate], outcomes: dict[str, Outcome]) -> Steps[None]:
         """Report what became of a batch."""
+        deleted: dict[str, Reason] = {}
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
                 self._keep(candidate, outcome)
-                continue
-            self._note_deleted(candidate)
-            if self._settings.on_after_delete is not None:
-                try:
-                    args = (thread_id, candidate.reason)
-                    yield Ask(self._settings.on_after_delete, args, owed=True)
-                except ColourError:
-                    raise
-                except Exception:
-                    logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
+            else:
+                deleted[thread_id] = candidate.reason
+        yield from self._tell_deleted(deleted)
 
-    def _note_deleted(self, candidate: Candidate) -> None:
-        self.result.deleted_thread_ids.append(candidate.thread_id)
-        self.result.reasons[candidate.thread_id] = candidate.reason
+    def _tell_deleted(self, deleted: dict[str, Reason]) -> Steps[None]:
+        """Report threads that are deleted, and tell the caller of each."""
+        self._note_deleted(deleted)
+        if self._settings.on_after_delete is None:
+            return
+        for thread_id, reason in deleted.items():
+            try:
+                yield Ask(self._settings.on_after_delete, (thread_id, reason), owed=True)
+            except ColourError:
+                raise
+            except Exception:
+                logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
+
+    def _note_deleted(self, deleted: dict[str, Reason]) -> None:
+        self.result.deleted_thread_ids.extend(deleted)
+        self.result.reasons.update(deleted)
+
+    def _fail(self, batch: Iterable[Candidate], error: StorageUnavailableError) -> None:
+        """Report a batch during which the storage went away."""
+        self.result.errors[""] = describe(error)
+        for candidate in batch:
+            self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
 
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"

@@ -38,11 +38,14 @@ class Page:
         threads: Facts of the wanted threads of this page, perhaps of more.
         seen: How many threads the page looked at.
         next: Where the next page begins, for ``scan(after=)``; None after the last page.
+        unread: Threads that are not in ``threads``, each with its greatest checkpoint id, a UUID
+            version 6 from before ``Wanted.unread_before``. Nothing more is known of them.
     """
 
     threads: Sequence[ThreadFacts]
     seen: int
     next: Any = None
+    unread: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,29 @@ class Strategy(ABC):
                 without transactions reports a failing thread in its outcome instead.
             ThreadMovedError: A thread changed while it was being deleted.
         """
+
+    def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
+        """Delete, of threads that a scan reported unread, those that are surely idle.
+
+        All in one transaction. A thread is surely idle if the time of every checkpoint of it is
+        known and lies before ``before``, and it waits for no human answer, inside the
+        transaction.
+
+        Args:
+            thread_ids: Compared exactly.
+            before: Seconds since the epoch.
+
+        Returns:
+            Those that were deleted; whoever asked has to read the others.
+
+        Raises:
+            Exception: Nothing of any of the threads was deleted.
+        """
+        raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
+
+    def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
+        """Read those of the threads that are there, for a rule that goes by the newest checkpoint."""
+        raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
 
     def discard_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard

@@ -182,20 +182,22 @@ class PostgresBin:
             return ()
         return (yield from _protected(self._layout, thread_ids, self._discard.now))
 
-    def take(self, thread_ids: Sequence[str]) -> SqlPlan[int]:
-        """Take threads away and count their checkpoints.
+    def take(self, thread_ids: Sequence[str]) -> SqlPlan[tuple[int, int]]:
+        """Take threads away.
 
         Each table goes in one statement: what is deleted is what is kept, whatever commits
         beside it.
+
+        Returns:
+            How many checkpoints went, and the sum of the hashes of their ids.
         """
         layout, discard = self._layout, self._discard
         if discard.grace_seconds is None:
             yield from _erase(layout, "thread_id = ANY(%s)", list(thread_ids))
             gone = []
             for table in TABLES:
-                statement = Statement(layout.delete(table), (list(thread_ids),), fetch=False)
-                gone.append((yield statement))
-            return int(gone[0])
+                gone.append((yield Statement(layout.delete(table), (list(thread_ids),)))[0])
+            return int(gone[0][0]), int(gone[0][1])
         made = yield Statement(
             layout.fill(
                 "INSERT INTO {trash} (thread_id, reason, deleted_at, keep_until) "
@@ -213,9 +215,9 @@ class PostgresBin:
         total = dict.fromkeys(owners, 0)
         removed = []
         for table in TABLES:
-            counts = yield Statement(layout.move(table), (owners, generations, owners))
-            removed.append(sum(count for _, count in counts))
-            for thread_id, count in counts:
+            moved = yield Statement(layout.move(table), (owners, generations, owners))
+            removed.append((sum(row[1] for row in moved), sum(row[2] for row in moved)))
+            for thread_id, count, _ in moved:
                 total[thread_id] += count
         yield Statement(
             layout.fill(
@@ -226,7 +228,7 @@ class PostgresBin:
             (generations, [total[owner] for owner in owners]),
             fetch=False,
         )
-        return int(removed[0])
+        return removed[0]
 
 
 def _layout() -> SqlPlan[Layout]:
