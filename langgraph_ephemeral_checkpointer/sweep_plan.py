@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,17 +17,14 @@ from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.brake import refusal
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_uuid6
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageUnavailableError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.expiry import (
-    ALIVE,
     Reason,
     ThreadFacts,
-    idle_before,
     judge,
     still_expired,
     trim_to,
@@ -53,7 +50,9 @@ from langgraph_ephemeral_checkpointer.sweep_parts import (
     batches,
     describe,
 )
+from langgraph_ephemeral_checkpointer.sweep_report import SweepReport
 from langgraph_ephemeral_checkpointer.sweep_trim import SweepTrim
+from langgraph_ephemeral_checkpointer.sweep_unread import SweepUnread, may_stay_unread
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
 
@@ -105,16 +104,12 @@ class Sweep:
         limits = [strategy.batch_limit, strategy.discard_limit if self._trash.wanted else None]
         self._batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
         self.result = SweepResult(dry_run=dry_run)
+        self._report = SweepReport(self.result, settings.on_after_delete, now)
         self._audit = SweepAudit(settings.audit_log, strategy, now)
         self._trim = SweepTrim(
             strategy, self.result, self._audit, batch_size=self._batch_size, dry_run=dry_run
         )
-        self._seen = 0
-        self._gone = 0
-        self._matched = 0  # threads found to delete, whatever becomes of them
-        self._failed_or_kept = 0  # of those, the ones tried and kept
         self._resolved: dict[str, TTLPolicy | Invalid | None] | None = None
-        self._longest_overdue = now
 
     def run(self) -> Steps[SweepResult]:
         """Sweep once, under the lock, and report."""
@@ -122,12 +117,7 @@ class Sweep:
 
     def count(self) -> None:
         """Complete the result once :meth:`work` is over."""
-        result = self.result
-        result.active_thread_count = self._seen - self._gone - len(result.deleted_thread_ids)
-        result.deferred_count = (
-            self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
-        )
-        result.oldest_overdue_seconds = self._now - self._longest_overdue
+        self._report.complete()
 
     def work(self) -> Steps[None]:
         """Find, verify, delete and prune, without a lock and without a report.
@@ -139,6 +129,12 @@ class Sweep:
         percent = self._settings.max_delete_percent
         if percent is not None and (yield from self._is_too_much(percent)):
             return
+        # Before the deletes: behind them the look would wade through rows that are only just dead.
+        failure: Exception | None = None
+        try:
+            yield from self._tidy()
+        except Exception as error:  # noqa: BLE001 - raised again below, after the deletes
+            failure = error
         limit = self._settings.max_deletes_per_sweep
         if limit is None:
             yield from self._as_found()
@@ -146,7 +142,8 @@ class Sweep:
             yield from self._oldest_first(limit)
         if not self._dry_run:
             self.result.emptied_trash_count = yield from self._trash.empty()
-        yield from self._tidy()
+        if failure is not None:
+            raise failure
 
     def _tidy(self) -> Steps[None]:
         """Remove rows that no checkpoint leads to, in a bounded part of the tables."""
@@ -170,109 +167,46 @@ class Sweep:
 
         def handle(page: Page) -> Steps[None]:
             candidates, _ = yield from self._judge(page.threads)
-            self._matched += len(candidates)
+            self._report.matched += len(candidates)
             oldest[:] = heapq.nsmallest(1, oldest + candidates)
 
         yield from self._walk(handle)
-        why = refusal(self._matched, self._seen, percent)
+        why = refusal(self._report.matched, self._report.seen, percent)
         if why is not None:
             self.result.refused = True
             self.result.errors[""] = why
-            self._note_overdue(oldest)
+            self._report.overdue(oldest)
             return True
         # The walk that deletes finds everything again, and what changed meanwhile.
-        self._matched = self._seen = 0
+        self._report.matched = self._report.seen = 0
         self.result.kept.clear()
         self.result.errors.clear()
         return False
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
-
-        before = self._unread_before()
+        before = None
+        if not self._dry_run and not self._trash.wanted:
+            before = may_stay_unread(self._settings, self._now)
+        lane = SweepUnread(
+            self._strategy,
+            self._settings,
+            self._report,
+            now=self._now,
+            batch_size=self._batch_size,
+        )
 
         def handle(page: Page) -> Steps[None]:
             threads = page.threads
             if page.unread and before is not None:
-                threads = [*(yield from self._delete_unread(page.unread, before)), *threads]
+                threads = [*(yield from lane.delete(page.unread, before)), *threads]
             candidates, prunable = yield from self._judge(threads)
-            self._matched += len(candidates)
+            self._report.matched += len(candidates)
             for batch in batches(candidates, self._batch_size):
                 yield from self._delete(batch)
             yield from self._trim.trim(prunable)
 
         yield from self._walk(handle, before)
-
-    def _unread_before(self) -> float | None:
-        """Say how old a thread may be deleted by its ids alone; None: each is read first.
-
-        That is so where nobody is asked or told before a delete, and every thread goes by the
-        same rule.
-        """
-        settings = self._settings
-        if (
-            self._dry_run
-            or self._trash.wanted
-            or settings.policy_resolver is not None
-            or settings.on_before_delete is not None
-            or settings.audit_log is not None
-        ):
-            return None
-        return idle_before(settings.policy, self._now)
-
-    def _delete_unread(
-        self, unread: Sequence[tuple[str, str]], before: float
-    ) -> Steps[list[ThreadFacts]]:
-        """Delete threads of a page that are surely idle, and read those that may not be.
-
-        Returns:
-            The facts of the latter, as if the scan had read them.
-        """
-        rest: list[tuple[str, str]] = []
-        deleted = 0
-        for batch in batches(unread, self._batch_size):
-            ids = [thread_id for thread_id, _ in batch]
-            try:
-                gone = yield Work(partial(self._strategy.delete_unread, ids, before))
-            except StorageUnavailableError as error:
-                self._matched += len(unread) - deleted
-                self._fail([self._idle(one) for one in batch], error)
-                raise StoppedEarly from error
-            except Exception as error:  # noqa: BLE001 - the batch is tried again, thread by thread
-                logger.debug("threads have to be read before they are deleted: %s", error)
-                gone = ()
-            deleted += len(gone)
-            self._matched += len(gone)
-            yield from self._tell_deleted(dict.fromkeys(gone, "idle_ttl"))
-            if len(gone) < len(batch):
-                settled = set(gone)
-                rest += [one for one in batch if one[0] not in settled]
-        if not rest:
-            return []
-        ids = [thread_id for thread_id, _ in rest]
-        facts: list[ThreadFacts] = list((yield Work(partial(self._strategy.read_threads, ids))))
-        there = {one.thread_id: one for one in facts}
-        for one in rest:
-            found = there.get(one[0])
-            # The scan found it idle, so it is reported also where it is no longer.
-            if found is None:
-                self._matched += 1
-                self._keep(self._idle(one), Outcome(KeepReason.GONE))
-            elif judge(found, self._settings.policy, self._now) == ALIVE:
-                self._matched += 1
-                self._keep(self._idle(one), Outcome(KeepReason.WOKE_UP))
-                del there[one[0]]
-        return list(there.values())
-
-    def _idle(self, unread: tuple[str, str]) -> Candidate:
-        """Make a candidate of a thread of which only its greatest id is known."""
-        thread_id, last_id = unread
-        newest_at = time_of_uuid6(last_id)
-        policy = self._settings.policy
-        facts = ThreadFacts(thread_id, newest_at, None, 0, 0)
-        return Candidate(
-            judge(facts, policy, self._now).overdue_since, thread_id, facts, policy, "idle_ttl"
-        )
 
     def _oldest_first(self, limit: int) -> Steps[None]:
         """Delete at most ``limit`` threads, those that have been overdue longest.
@@ -293,7 +227,7 @@ class Sweep:
                     break
                 yield from self._delete(batch)
             if missing <= 0 or room is None or len(found) < room:
-                self._note_overdue(list(islice(rest, 1)))
+                self._report.overdue(list(islice(rest, 1)))
                 return
             prune = False
 
@@ -302,12 +236,12 @@ class Sweep:
         found: list[Candidate] = []
         # A thread may have changed since an earlier walk, and match by another rule now.
         settled = {*self.result.kept, *self.result.deleted_thread_ids}
-        self._matched = len(self.result.deleted_thread_ids) + self._failed_or_kept
+        self._report.matched = len(self.result.deleted_thread_ids) + self._report.tried_and_kept
 
         def handle(page: Page) -> Steps[None]:
             candidates, prunable = yield from self._judge(page.threads)
             fresh = [one for one in candidates if one.thread_id not in settled]
-            self._matched += len(fresh)
+            self._report.matched += len(fresh)
             found.extend(fresh)
             if room is not None and len(found) > 2 * room:
                 found[:] = heapq.nsmallest(room, found)
@@ -330,7 +264,7 @@ class Sweep:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
             seen += page.seen
             # A later walk sees less, by what was deleted.
-            self._seen = max(self._seen, seen)
+            self._report.seen = max(self._report.seen, seen)
             yield from handle(page)
             if page.next is None:
                 return
@@ -400,14 +334,14 @@ class Sweep:
         restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
             if candidate.thread_id in restored:
-                self._keep(candidate, Outcome(KeepReason.RESTORED))
+                self._report.keep(candidate, Outcome(KeepReason.RESTORED))
                 continue
             if (yield from self._is_approved(candidate)):
                 approved[candidate.thread_id] = candidate
         if not approved:
             return
         if self._dry_run:
-            self._note_deleted({one.thread_id: one.reason for one in approved.values()})
+            self._report.would_delete({one.thread_id: one.reason for one in approved.values()})
             return
         yield from self._audit.intend(
             "delete", [(one.facts, one.reason) for one in approved.values()]
@@ -419,7 +353,7 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             yield from self._audit.lost()
-            self._fail(approved.values(), error)
+            self._report.storage_away(approved.values(), error)
             raise StoppedEarly from error
         try:
             yield from self._audit.deleted(outcomes)
@@ -432,52 +366,13 @@ class Sweep:
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
-                self._keep(candidate, outcome)
+                self._report.keep(candidate, outcome)
             else:
                 deleted[thread_id] = candidate.reason
-        yield from self._tell_deleted(deleted)
-
-    def _tell_deleted(self, deleted: dict[str, Reason]) -> Steps[None]:
-        """Report threads that are deleted, and tell the caller of each."""
-        self._note_deleted(deleted)
-        if self._settings.on_after_delete is None:
-            return
-        for thread_id, reason in deleted.items():
-            try:
-                yield Ask(self._settings.on_after_delete, (thread_id, reason), owed=True)
-            except ColourError:
-                raise
-            except Exception:
-                logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
-
-    def _note_deleted(self, deleted: dict[str, Reason]) -> None:
-        self.result.deleted_thread_ids.extend(deleted)
-        self.result.reasons.update(deleted)
-
-    def _fail(self, batch: Iterable[Candidate], error: StorageUnavailableError) -> None:
-        """Report a batch during which the storage went away."""
-        self.result.errors[""] = describe(error)
-        for candidate in batch:
-            self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
+        yield from self._report.deleted(deleted)
 
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
-
-    def _keep(self, candidate: Candidate, outcome: Outcome) -> None:
-        assert outcome.kept is not None  # noqa: S101 - for the type checker
-        thread_id = candidate.thread_id
-        self._failed_or_kept += 1
-        self.result.kept[thread_id] = outcome.kept
-        if outcome.error is not None:
-            self.result.errors[thread_id] = outcome.error
-        if outcome.kept is KeepReason.GONE:
-            self._gone += 1
-        elif outcome.kept is not KeepReason.WOKE_UP:
-            self._note_overdue([candidate])
-
-    def _note_overdue(self, left: Sequence[Candidate]) -> None:
-        """Remember how long the longest overdue of the threads that stay has been so."""
-        self._longest_overdue = min([self._longest_overdue, *(one.overdue_since for one in left)])
 
     def _is_approved(self, candidate: Candidate) -> Steps[bool]:
         veto = self._settings.on_before_delete
@@ -490,10 +385,10 @@ class Sweep:
             raise
         except Exception as error:
             logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
-            self._keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, describe(error)))
+            self._report.keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, describe(error)))
             return False
         if answer is False:
-            self._keep(candidate, Outcome(KeepReason.VETOED))
+            self._report.keep(candidate, Outcome(KeepReason.VETOED))
             return False
         return True
 

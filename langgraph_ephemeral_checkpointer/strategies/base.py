@@ -201,7 +201,10 @@ class Strategy(ABC):
         raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
 
     def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
-        """Read those of the threads that are there, for a rule that goes by the newest checkpoint."""
+        """Read those of the threads that are there.
+
+        Births may be left out: what a scan leaves unread goes by its newest checkpoint alone.
+        """
         raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
 
     def discard_threads(

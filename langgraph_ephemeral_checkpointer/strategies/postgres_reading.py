@@ -65,10 +65,11 @@ _PAGE = f"""
 
 # For the idle rule alone the greatest id is enough of a thread that lives: each aggregate
 # more costs half as much again. What may be expired is then looked at in full, unless it is
-# to be reported unread: then its greatest id goes with it.
+# to be reported unread: then its greatest id goes with it. (As "C" collates, which is cheaper:
+# ids that tell a time are in the order of time whatever they are collated by.)
 _QUIET_PAGE = f"""
     WITH page AS MATERIALIZED (
-        SELECT thread_id, max(checkpoint_id) AS last_id
+        SELECT thread_id, max(checkpoint_id COLLATE "C") AS last_id
         FROM checkpoints
         WHERE %(after)s::text IS NULL OR thread_id > %(after)s
         GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s

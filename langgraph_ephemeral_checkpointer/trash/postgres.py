@@ -194,10 +194,11 @@ class PostgresBin:
         layout, discard = self._layout, self._discard
         if discard.grace_seconds is None:
             yield from _erase(layout, "thread_id = ANY(%s)", list(thread_ids))
-            gone = []
+            counts = {}
             for table in TABLES:
-                gone.append((yield Statement(layout.delete(table), (list(thread_ids),)))[0])
-            return int(gone[0][0]), int(gone[0][1])
+                counts[table] = yield Statement(layout.delete(table), (list(thread_ids),))
+            ((count, digest),) = counts["checkpoints"]
+            return count, digest
         made = yield Statement(
             layout.fill(
                 "INSERT INTO {trash} (thread_id, reason, deleted_at, keep_until) "
@@ -213,11 +214,10 @@ class PostgresBin:
         )
         generations, owners = [row[0] for row in made], [row[1] for row in made]
         total = dict.fromkeys(owners, 0)
-        removed = []
+        moved = {}
         for table in TABLES:
-            moved = yield Statement(layout.move(table), (owners, generations, owners))
-            removed.append((sum(row[1] for row in moved), sum(row[2] for row in moved)))
-            for thread_id, count, _ in moved:
+            moved[table] = yield Statement(layout.move(table), (owners, generations, owners))
+            for thread_id, count, _ in moved[table]:
                 total[thread_id] += count
         yield Statement(
             layout.fill(
@@ -228,7 +228,8 @@ class PostgresBin:
             (generations, [total[owner] for owner in owners]),
             fetch=False,
         )
-        return removed[0]
+        checkpoints = moved["checkpoints"]
+        return sum(row[1] for row in checkpoints), sum(row[2] for row in checkpoints)
 
 
 def _layout() -> SqlPlan[Layout]:
