@@ -44,8 +44,8 @@ class Wanted:
     or its age is unknown, unless its newest id alone shows that it is alive. Times are seconds
     since the epoch; a rule that is None wants nothing.
 
-    A scan may report a thread whose greatest id shows that its newest checkpoint is older than
-    ``unread_before`` by that id alone, where nothing but ``newest_before`` is asked for.
+    Where only ``newest_before`` is asked for, a thread whose greatest id is a UUID version 6 from
+    before ``unread_before`` may be reported by that id alone, in ``Page.unread``.
     """
 
     newest_before: float | None = None
