@@ -43,11 +43,15 @@ class Wanted:
     is before ``born_before``, it has more than ``more_checkpoints_than`` root checkpoints,
     or its age is unknown, unless its newest id alone shows that it is alive. Times are seconds
     since the epoch; a rule that is None wants nothing.
+
+    Where only ``newest_before`` is asked for, a thread whose greatest id is a UUID version 6 from
+    before ``unread_before`` may be reported by that id alone, in ``Page.unread``.
     """
 
     newest_before: float | None = None
     born_before: float | None = None
     more_checkpoints_than: int | None = None
+    unread_before: float | None = None
 
     def matches(self, facts: ThreadFacts) -> bool:
         """Say whether a scan must report the thread."""
@@ -79,6 +83,23 @@ def wanted_by(policy: TTLPolicy, now: float) -> Wanted:
         born_before=_before(now, hard) if hard is not None else None,
         more_checkpoints_than=policy.max_checkpoints_per_thread,
     )
+
+
+def idle_before(policy: TTLPolicy, now: float) -> float | None:
+    """Say when a thread's newest checkpoint alone settles that it goes, by the idle rule.
+
+    Args:
+        policy: The policy of every thread.
+        now: Seconds since the epoch.
+
+    Returns:
+        The moment before which it must have been, if the thread waits for no human answer; None
+        where another rule may match as well, or have matched before.
+    """
+    if policy.hard_age_ttl_seconds is not None or policy.max_checkpoints_per_thread is not None:
+        return None
+    idle = policy.idle_ttl_seconds
+    return None if idle is None else _before(now, idle)
 
 
 @dataclass(frozen=True, slots=True)

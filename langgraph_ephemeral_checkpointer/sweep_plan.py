@@ -23,6 +23,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.expiry import (
+    Reason,
     ThreadFacts,
     judge,
     still_expired,
@@ -50,7 +51,9 @@ from langgraph_ephemeral_checkpointer.sweep_parts import (
     batches,
     describe,
 )
+from langgraph_ephemeral_checkpointer.sweep_report import SweepReport
 from langgraph_ephemeral_checkpointer.sweep_trim import SweepTrim
+from langgraph_ephemeral_checkpointer.sweep_unread import SweepUnread, may_stay_unread
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
 
@@ -103,17 +106,14 @@ class Sweep:
         limits = [strategy.batch_limit, strategy.discard_limit if self._trash.wanted else None]
         self.batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
         self.result = SweepResult(dry_run=dry_run)
+        self._report = SweepReport(self.result, settings.on_after_delete, now)
         self._audit = SweepAudit(settings.audit_log, strategy, now)
         self._trim = SweepTrim(
             strategy, self.result, self._audit, batch_size=self.batch_size, dry_run=dry_run
         )
-        self._seen = 0
         self._sample: str | None = None
-        self._gone = 0
-        self._matched = 0  # threads found to delete, whatever becomes of them
-        self._failed_or_kept = 0  # of those, the ones tried and kept
+        self._failure: Exception | None = None
         self._resolved: dict[str, TTLPolicy | Invalid | None] | None = None
-        self._longest_overdue = now
 
     def run(self) -> Steps[SweepResult]:
         """Sweep once, under the lock, and report."""
@@ -121,12 +121,11 @@ class Sweep:
 
     def count(self) -> None:
         """Complete the result once :meth:`work` is over."""
-        result = self.result
-        result.active_thread_count = self._seen - self._gone - len(result.deleted_thread_ids)
-        result.deferred_count = (
-            self._matched - len(result.deleted_thread_ids) - self._failed_or_kept
-        )
-        result.oldest_overdue_seconds = self._now - self._longest_overdue
+        self._report.complete()
+
+    def note_overdue(self, left: Sequence[Candidate]) -> None:
+        """Remember how long the longest overdue of the threads that stay has been so."""
+        self._report.overdue(left)
 
     def work(self) -> Steps[None]:
         """Find, verify, delete and prune, without a lock and without a report.
@@ -148,13 +147,24 @@ class Sweep:
         """Make sure that the sweep may go on; False where it is refused, as the result says."""
         yield from self._trash.open(dry_run=self._dry_run)
         percent = self._settings.max_delete_percent
-        return percent is None or not (yield from self._is_too_much(percent))
+        if percent is not None and (yield from self._is_too_much(percent)):
+            return False
+        if not self._strategy.gives_samples:
+            # Before the deletes: behind them the look would wade through rows only just dead.
+            try:
+                yield from self._tidy()
+            except Exception as error:  # noqa: BLE001 - raised again after the deletes
+                self._failure = error
+        return True
 
     def finish(self) -> Steps[None]:
         """Do what comes after the deletes."""
         if not self._dry_run:
             self.result.emptied_trash_count = yield from self._trash.empty()
-        yield from self._tidy()
+        if self._failure is not None:
+            raise self._failure
+        if self._strategy.gives_samples:
+            yield from self._tidy()
 
     def _tidy(self) -> Steps[None]:
         """Remove rows that no checkpoint leads to, in a bounded part of the tables."""
@@ -176,35 +186,50 @@ class Sweep:
         self._resolved = {}
         oldest: list[Candidate] = []
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
-            candidates, _ = yield from self._judge(threads)
-            self._matched += len(candidates)
+        def handle(page: Page) -> Steps[None]:
+            candidates, _ = yield from self._judge(page.threads)
+            self._report.matched += len(candidates)
             oldest[:] = heapq.nsmallest(1, oldest + candidates)
 
         yield from self._walk(handle)
-        why = refusal(self._matched, self._seen, percent)
+        why = refusal(self._report.matched, self._report.seen, percent)
         if why is not None:
             self.result.refused = True
             self.result.errors[""] = why
-            self.note_overdue(oldest)
+            self._report.overdue(oldest)
             return True
         # The walk that deletes finds everything again, and what changed meanwhile.
-        self._matched = self._seen = 0
+        self._report.matched = self._report.seen = 0
         self.result.kept.clear()
         self.result.errors.clear()
         return False
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
+        before = None
+        if not self._dry_run and not self._trash.wanted:
+            before = may_stay_unread(self._settings, self._now)
+        lane = SweepUnread(
+            self._strategy,
+            self._settings,
+            self._report,
+            now=self._now,
+            batch_size=self.batch_size,
+        )
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
+        def handle(page: Page) -> Steps[None]:
+            threads, done = page.threads, len(self.result.deleted_thread_ids)
+            if page.unread and before is not None:
+                threads = [*(yield from lane.delete(page.unread, before)), *threads]
             candidates, prunable = yield from self._judge(threads)
-            self._matched += len(candidates)
+            self._report.matched += len(candidates)
             for batch in batches(candidates, self.batch_size):
                 yield from self.delete(batch)
+            # What was read and what was not go apart, but are reported as a dry run does.
+            self.result.deleted_thread_ids[done:] = sorted(self.result.deleted_thread_ids[done:])
             yield from self._trim.trim(prunable)
 
-        yield from self._walk(handle)
+        yield from self._walk(handle, before)
 
     def find_oldest(self, room: int | None, *, prune: bool) -> Steps[list[Candidate]]:
         """Find the ``room`` candidates that have been overdue longest and were not tried yet.
@@ -216,12 +241,12 @@ class Sweep:
         found: list[Candidate] = []
         # A thread may have changed since an earlier walk, and match by another rule now.
         settled = {*self.result.kept, *self.result.deleted_thread_ids}
-        self._matched = len(self.result.deleted_thread_ids) + self._failed_or_kept
+        self._report.matched = len(self.result.deleted_thread_ids) + self._report.tried_and_kept
 
-        def handle(threads: Sequence[ThreadFacts]) -> Steps[None]:
-            candidates, prunable = yield from self._judge(threads)
+        def handle(page: Page) -> Steps[None]:
+            candidates, prunable = yield from self._judge(page.threads)
             fresh = [one for one in candidates if one.thread_id not in settled]
-            self._matched += len(fresh)
+            self._report.matched += len(fresh)
             found.extend(fresh)
             if room is not None and len(found) > 2 * room:
                 found[:] = heapq.nsmallest(room, found)
@@ -231,11 +256,14 @@ class Sweep:
         yield from self._walk(handle)
         return heapq.nsmallest(len(found) if room is None else room, found)
 
-    def _walk(self, handle: Callable[[Sequence[ThreadFacts]], Steps[None]]) -> Steps[None]:
+    def _walk(
+        self, handle: Callable[[Page], Steps[None]], unread_before: float | None = None
+    ) -> Steps[None]:
         """Hand each page of threads to ``handle``, and count the threads."""
         wanted = None
         if self._settings.policy_resolver is None:
             wanted = wanted_by(self._settings.policy, self._now)
+            wanted = replace(wanted, unread_before=unread_before)
         seen, after = 0, None
         while True:
             page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
@@ -243,8 +271,8 @@ class Sweep:
             if random.random() * seen < page.seen:  # noqa: S311 - each thread is as likely
                 self._sample = page.sample
             # A later walk sees less, by what was deleted.
-            self._seen = max(self._seen, seen)
-            yield from handle(page.threads)
+            self._report.seen = max(self._report.seen, seen)
+            yield from handle(page)
             if page.next is None:
                 return
             after = page.next
@@ -318,15 +346,14 @@ class Sweep:
         restored = yield from self._trash.protected([one.thread_id for one in batch])
         for candidate in batch:
             if candidate.thread_id in restored:
-                self._keep(candidate, Outcome(KeepReason.RESTORED))
+                self._report.keep(candidate, Outcome(KeepReason.RESTORED))
                 continue
             if (yield from self._is_approved(candidate)):
                 approved[candidate.thread_id] = candidate
         if not approved:
             return
         if self._dry_run:
-            for candidate in approved.values():
-                self._note_deleted(candidate)
+            self._report.would_delete({one.thread_id: one.reason for one in approved.values()})
             return
         yield from self._audit.intend(
             "delete", [(one.facts, one.reason) for one in approved.values()]
@@ -338,9 +365,7 @@ class Sweep:
             )
         except StorageUnavailableError as error:
             yield from self._audit.lost()
-            self.result.errors[""] = describe(error)
-            for candidate in approved.values():
-                self._keep(candidate, Outcome(KeepReason.FAILED, describe(error)))
+            self._report.storage_away(approved.values(), error)
             raise StoppedEarly from error
         try:
             yield from self._audit.deleted(outcomes)
@@ -349,43 +374,17 @@ class Sweep:
 
     def _settle(self, approved: dict[str, Candidate], outcomes: dict[str, Outcome]) -> Steps[None]:
         """Report what became of a batch."""
+        deleted: dict[str, Reason] = {}
         for thread_id, candidate in approved.items():
             outcome = outcomes.get(thread_id) or Outcome(KeepReason.FAILED, self._no_outcome())
             if outcome.kept is not None:
-                self._keep(candidate, outcome)
-                continue
-            self._note_deleted(candidate)
-            if self._settings.on_after_delete is not None:
-                try:
-                    args = (thread_id, candidate.reason)
-                    yield Ask(self._settings.on_after_delete, args, owed=True)
-                except ColourError:
-                    raise
-                except Exception:
-                    logger.exception("on_after_delete failed for %r; it is deleted", thread_id)
-
-    def _note_deleted(self, candidate: Candidate) -> None:
-        self.result.deleted_thread_ids.append(candidate.thread_id)
-        self.result.reasons[candidate.thread_id] = candidate.reason
+                self._report.keep(candidate, outcome)
+            else:
+                deleted[thread_id] = candidate.reason
+        yield from self._report.deleted(deleted)
 
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
-
-    def _keep(self, candidate: Candidate, outcome: Outcome) -> None:
-        assert outcome.kept is not None  # noqa: S101 - for the type checker
-        thread_id = candidate.thread_id
-        self._failed_or_kept += 1
-        self.result.kept[thread_id] = outcome.kept
-        if outcome.error is not None:
-            self.result.errors[thread_id] = outcome.error
-        if outcome.kept is KeepReason.GONE:
-            self._gone += 1
-        elif outcome.kept is not KeepReason.WOKE_UP:
-            self.note_overdue([candidate])
-
-    def note_overdue(self, left: Sequence[Candidate]) -> None:
-        """Remember how long the longest overdue of the threads that stay has been so."""
-        self._longest_overdue = min([self._longest_overdue, *(one.overdue_since for one in left)])
 
     def _is_approved(self, candidate: Candidate) -> Steps[bool]:
         veto = self._settings.on_before_delete
@@ -398,10 +397,10 @@ class Sweep:
             raise
         except Exception as error:
             logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
-            self._keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, describe(error)))
+            self._report.keep(candidate, Outcome(KeepReason.CALLBACK_FAILED, describe(error)))
             return False
         if answer is False:
-            self._keep(candidate, Outcome(KeepReason.VETOED))
+            self._report.keep(candidate, Outcome(KeepReason.VETOED))
             return False
         return True
 

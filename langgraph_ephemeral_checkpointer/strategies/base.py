@@ -39,12 +39,15 @@ class Page:
         seen: How many threads the page looked at.
         next: Where the next page begins, for ``scan(after=)``; None after the last page.
         sample: Any one of the threads that the page looked at, where the storage gives it.
+        unread: Threads that are not in ``threads``, each with its greatest checkpoint id, a UUID
+            version 6 from before ``Wanted.unread_before``. Nothing more is known of them.
     """
 
     threads: Sequence[ThreadFacts]
     seen: int
     next: Any = None
     sample: str | None = None
+    unread: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class Strategy(ABC):
 
     can_find_orphans: bool = False
     """Whether :meth:`find_orphans` and :meth:`delete_orphans` work."""
+    gives_samples: bool = False
+    """Whether pages have a :attr:`Page.sample`, at which a look for orphans can go on."""
     undo: Undo | None = None
     """The plans of a trash, where the storage can have one; :meth:`transact` runs them."""
     discard_limit: int | None = None
@@ -179,6 +184,32 @@ class Strategy(ABC):
                 without transactions reports a failing thread in its outcome instead.
             ThreadMovedError: A thread changed while it was being deleted.
         """
+
+    def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
+        """Delete, of threads that a scan reported unread, those that are surely idle.
+
+        All in one transaction. A thread is surely idle if the time of every checkpoint of it is
+        known and lies before ``before``, and it waits for no human answer, inside the
+        transaction.
+
+        Args:
+            thread_ids: Compared exactly.
+            before: Seconds since the epoch.
+
+        Returns:
+            Those that were deleted; whoever asked has to read the others.
+
+        Raises:
+            Exception: Nothing of any of the threads was deleted.
+        """
+        raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
+
+    def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
+        """Read those of the threads that are there.
+
+        Births may be left out: what a scan leaves unread goes by its newest checkpoint alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} leaves no thread unread")
 
     def discard_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard

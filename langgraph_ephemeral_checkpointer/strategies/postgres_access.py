@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -21,6 +21,7 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive, drive
 from langgraph_ephemeral_checkpointer.transactions import atransaction_on, transaction_on
 
 T = TypeVar("T")
+SqlPlan: TypeAlias = Plan[Statement, T]
 
 
 def text_array(items: Iterable[str]) -> str:

@@ -103,6 +103,7 @@ class Cutoffs(NamedTuple):
     newest_before: str | None
     born_before: str | None
     more_checkpoints_than: int | None
+    unread_before: str | None = None
 
     @classmethod
     def of(cls, wanted: Wanted) -> Cutoffs:
@@ -111,6 +112,7 @@ class Cutoffs(NamedTuple):
             None if wanted.newest_before is None else first_id_at(wanted.newest_before),
             None if wanted.born_before is None else first_id_at(wanted.born_before),
             wanted.more_checkpoints_than,
+            None if wanted.unread_before is None else first_id_at(wanted.unread_before),
         )
 
     @property

@@ -270,6 +270,7 @@ class _TenantBase(Strategy):
     can_coordinate = True
     can_prune = True
     can_find_orphans = True
+    gives_samples = True
     batch_limit = _LOCKED_THREADS
 
     def __init__(self, checkpointer: Any) -> None:

@@ -182,20 +182,23 @@ class PostgresBin:
             return ()
         return (yield from _protected(self._layout, thread_ids, self._discard.now))
 
-    def take(self, thread_ids: Sequence[str]) -> SqlPlan[int]:
-        """Take threads away and count their checkpoints.
+    def take(self, thread_ids: Sequence[str]) -> SqlPlan[tuple[int, int]]:
+        """Take threads away.
 
         Each table goes in one statement: what is deleted is what is kept, whatever commits
         beside it.
+
+        Returns:
+            How many checkpoints went, and the sum of the hashes of their ids.
         """
         layout, discard = self._layout, self._discard
         if discard.grace_seconds is None:
             yield from _erase(layout, "thread_id = ANY(%s)", list(thread_ids))
-            gone = []
+            counts = {}
             for table in TABLES:
-                statement = Statement(layout.delete(table), (list(thread_ids),), fetch=False)
-                gone.append((yield statement))
-            return int(gone[0])
+                counts[table] = yield Statement(layout.delete(table), (list(thread_ids),))
+            ((count, digest),) = counts["checkpoints"]
+            return count, digest
         made = yield Statement(
             layout.fill(
                 "INSERT INTO {trash} (thread_id, reason, deleted_at, keep_until) "
@@ -211,11 +214,10 @@ class PostgresBin:
         )
         generations, owners = [row[0] for row in made], [row[1] for row in made]
         total = dict.fromkeys(owners, 0)
-        removed = []
+        moved = {}
         for table in TABLES:
-            counts = yield Statement(layout.move(table), (owners, generations, owners))
-            removed.append(sum(count for _, count in counts))
-            for thread_id, count in counts:
+            moved[table] = yield Statement(layout.move(table), (owners, generations, owners))
+            for thread_id, count, _ in moved[table]:
                 total[thread_id] += count
         yield Statement(
             layout.fill(
@@ -228,7 +230,8 @@ class PostgresBin:
         )
         # Last, since other sweeps that move threads wait here until this one commits.
         yield Statement(layout.fill("SELECT {trash_grew}(%s::bigint[])"), (generations,))
-        return int(removed[0])
+        checkpoints = moved["checkpoints"]
+        return sum(row[1] for row in checkpoints), sum(row[2] for row in checkpoints)
 
 
 def _layout() -> SqlPlan[Layout]:

@@ -26,6 +26,9 @@ from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
 VERSION = 2
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
+DIGEST = "coalesce(sum(hashtext(checkpoint_id)), 0)::bigint"
+"""An aggregate that tells checkpoints apart from as many others, in whatever order they come."""
+
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 TRIGGERED = ("checkpoints", "checkpoint_writes")
 _TRIGGER = "lgec_undo"
@@ -153,17 +156,23 @@ class Layout:
             "kept AS (INSERT INTO {kept} (generation, {columns}) "
             "SELECT owner.generation, {gone} FROM gone "
             "JOIN unnest(%s::bigint[], %s::text[]) AS owner (generation, thread_id) "
-            "ON owner.thread_id = gone.thread_id RETURNING thread_id) "
-            "SELECT thread_id, count(*) FROM kept GROUP BY thread_id",
+            "ON owner.thread_id = gone.thread_id RETURNING {returned}) "
+            "SELECT thread_id, count(*), {digest} FROM kept GROUP BY thread_id",
             live=self.name(table),
             kept=self.kept(table),
             columns=columns,
             gone=_comma(sql.Identifier("gone", column) for column in self.columns[table]),
+            **_identity(table),
         )
 
     def delete(self, table: str) -> sql.Composed:
-        """Delete the rows of threads for good."""
-        return self.fill("DELETE FROM {live} WHERE thread_id = ANY(%s)", live=self.name(table))
+        """Delete the rows of threads for good; the row it gives tells which."""
+        return self.fill(
+            "WITH gone AS (DELETE FROM {live} WHERE thread_id = ANY(%s) RETURNING {returned}) "
+            "SELECT count(*), {digest} FROM gone",
+            live=self.name(table),
+            **_identity(table),
+        )
 
     def create(self) -> list[sql.Composed]:
         """Give the statements that make the trash, or bring an older one up to date."""
@@ -282,6 +291,15 @@ class Layout:
 
     def _columns(self, table: str) -> sql.Composed:
         return _comma(map(sql.Identifier, self.columns[table]))
+
+
+def _identity(table: str) -> dict[str, sql.Composable]:
+    """Give what tells checkpoints apart from as many others; other rows are only counted."""
+    is_judged = table == "checkpoints"
+    return {
+        "returned": sql.SQL("thread_id, checkpoint_id" if is_judged else "thread_id"),
+        "digest": sql.SQL(DIGEST if is_judged else "0"),
+    }
 
 
 def _comma(parts: Iterable[sql.Composable]) -> sql.Composed:
