@@ -251,8 +251,11 @@ class TestSqlite:
             for rows in (0, 5_000):
                 saver.conn.executemany(
                     "INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
-                    "channel) VALUES (?, '', '1f000000-0000-6000-8000-000000000000', 'task', 0, '')",
-                    [(f"z{number}",) for number in range(rows)],
+                    "channel) VALUES (?, '', ?, 'task', 0, 'turns')",
+                    [
+                        (f"z{number}", "1f000000-0000-6000-8000-000000000000")
+                        for number in range(rows)
+                    ],
                 )
                 saver.conn.commit()
                 look, page = steps(saver, strategy.find_orphans, later, later, None, 100)
