@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.birth import sqlite_birth_of
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at, is_uuid6
 from langgraph_ephemeral_checkpointer.errors import StorageError
-from langgraph_ephemeral_checkpointer.expiry import Wanted
+from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import INTERRUPT
 from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.orphans import sqlite as sqlite_orphans
@@ -72,8 +72,8 @@ _PAGED = "{what} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT
 _PAGED_FROM_START = "{what} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
 
 # For the idle rule alone the greatest id is enough of a thread that lives: the other
-# aggregates cost several times as much. What may be expired is then looked at in full.
-_QUIET = "SELECT thread_id, max(checkpoint_id) FROM checkpoints"
+# aggregates cost several times as much.
+_QUIET = "SELECT thread_id, min(checkpoint_id), max(checkpoint_id) FROM checkpoints"
 
 _ROWS_OF = f"{_AGGREGATES} WHERE thread_id IN ({{ids}}) GROUP BY thread_id"
 
@@ -108,10 +108,9 @@ _SIZE_OF = """
     WHERE thread_id IN ({{ids}}) GROUP BY thread_id
 """
 
-# For the idle rule alone the deleting transaction need not know when a thread was born or how
-# much there is of it. This asks for the threads of which it is not certain that they are there,
-# that every checkpoint is older than the cut-off, and that no interrupt is on the head: as a
-# rule none. It costs a third of the aggregates and of the look at the writes.
+# The threads of which it is not certain that they are there, that every checkpoint is older than
+# the cut-off, and that no interrupt is on the head: as a rule none. It costs a third of the
+# aggregates and of the look at the writes.
 _UNSURE = f"""
     SELECT t.column1 FROM (VALUES {{ids}}) AS t
     WHERE (
@@ -135,8 +134,8 @@ _TRIGGERS = """
 """
 _LEFT = "SELECT 1 FROM {table} WHERE thread_id IN ({ids}) LIMIT 1"
 
-# What an id and the clock give is rounded to less than this, in seconds. A thread that is so
-# close to the cut-off is looked at in full.
+# Times as floats are rounded to less than this, in seconds; ids are compared exactly. A thread
+# that is so close to the cut-off is read.
 _ROUNDING = 1e-6
 
 
@@ -164,20 +163,34 @@ def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]
     if (yield Statement(_HAS_TABLES))[0][0] == 0:
         return Page((), 0)  # never set up: the saver makes its tables at first use
     cutoffs = None if wanted is None else Cutoffs.of(wanted)
+    unread: list[tuple[str, str]] = []
     if cutoffs is not None and cutoffs.only_newest:
         page = yield _page(_QUIET, after, limit)
-        quiet = [thread_id for thread_id, last_id in page if cutoffs.may_be_quiet(last_id)]
-        matching = [ThreadRow(*row) for row in (yield from _select(_ROWS_OF, quiet))]
+        quiet = []
+        for thread_id, first_id, last_id in page:
+            if _is_old(first_id, last_id, cutoffs.unread_before):
+                unread.append((thread_id, last_id))
+            elif cutoffs.may_be_quiet(last_id):
+                quiet.append(thread_id)
+        threads = yield from _read_threads(quiet)
     else:
         page = yield _page(_AGGREGATES, after, limit)
         rows = [ThreadRow(*row) for row in page]
         matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
-    odd = yield from _odd_times(matching)
-    return Page(
-        [facts_of(row, odd) for row in matching],
-        len(page),
-        page[-1][0] if len(page) == limit else None,
-    )
+        odd = yield from _odd_times(matching)
+        threads = [facts_of(row, odd) for row in matching]
+    return Page(threads, len(page), page[-1][0] if len(page) == limit else None, unread)
+
+
+def _is_old(first_id: str, last_id: str, before: str | None) -> bool:
+    return before is not None and last_id < before and is_uuid6(last_id) and is_uuid6(first_id)
+
+
+def _read_threads(ids: Sequence[str]) -> SqlPlan[list[ThreadFacts]]:
+    rows = [ThreadRow(*row) for row in (yield from _select(_ROWS_OF, ids))]
+    odd = yield from _odd_times(rows)
+    waiting = yield from _find_interrupted(ids)
+    return [facts_of(row, odd, row.thread_id in waiting) for row in rows]
 
 
 def _page(what: str, after: str | None, limit: int) -> Statement:
@@ -203,16 +216,12 @@ def _delete(
     trash = None if discard is None else SqliteBin(discard)
     if trash is not None:
         yield from trash.enter()
+    rows = {row[0]: ThreadRow(*row) for row in (yield from _select(_ROWS_OF, ids))}
     outcomes = dict.fromkeys(ids, Outcome(KeepReason.GONE))
-    if discard is None:  # a trash has questions of its own
-        quiet = yield from _certainly_quiet(ids, recheck)
-        outcomes.update(dict.fromkeys(quiet, Outcome()))
-    looked_at = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is not None]
-    rows = {row[0]: ThreadRow(*row) for row in (yield from _select(_ROWS_OF, looked_at))}
     if recheck is not None:
         odd = yield from _odd_times(list(rows.values()))
         waiting = yield from _find_interrupted(list(rows))
-        for thread_id in looked_at:
+        for thread_id in ids:
             row = rows.get(thread_id)
             facts = row and facts_of(row, odd, thread_id in waiting)
             outcomes[thread_id] = Outcome(recheck(thread_id, facts))
@@ -224,30 +233,27 @@ def _delete(
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     if trash is not None:
         yield from trash.take(doomed)
-    for table in _TABLES:
-        for statement in _by_ids(_DELETE, doomed, table=table):
-            yield Statement(statement.sql, statement.params, fetch=False)
-    yield from _require_gone(doomed)
+    yield from _erase(doomed)
     return outcomes
 
 
-def _certainly_quiet(ids: Sequence[str], recheck: Recheck | None) -> SqlPlan[Sequence[str]]:
-    """Say which threads can go without their facts being read."""
-    before: float | None = getattr(recheck, "idle_before", None)
-    if before is None:
-        return ()
+def _delete_unread(ids: Sequence[str], before: float) -> SqlPlan[list[str]]:
     cutoff = first_id_at(before - _ROUNDING)
     unsure: set[str] = set()
     rest = iter(ids)
     while chunk := tuple(islice(rest, _VARIABLES - 1)):
         marks = ", ".join(["(?)"] * len(chunk))
-        unsure.update(
-            row[0] for row in (yield Statement(_UNSURE.format(ids=marks), (*chunk, cutoff)))
-        )
-    return [thread_id for thread_id in ids if thread_id not in unsure]
+        rows = yield Statement(_UNSURE.format(ids=marks), (*chunk, cutoff))
+        unsure.update(row[0] for row in rows)
+    doomed = [thread_id for thread_id in ids if thread_id not in unsure]
+    yield from _erase(doomed)
+    return doomed
 
 
-def _require_gone(ids: Sequence[str]) -> SqlPlan[None]:
+def _erase(ids: Sequence[str]) -> SqlPlan[None]:
+    for table in _TABLES:
+        for statement in _by_ids(_DELETE, ids, table=table):
+            yield Statement(statement.sql, statement.params, fetch=False)
     # Nobody else writes meanwhile, so only a trigger can have held rows back without an error.
     if not (yield Statement(_TRIGGERS)):
         return
@@ -284,6 +290,14 @@ class _SqliteBase(Strategy):
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one immediate transaction, which no other writer can enter."""
         return self._write(_delete(thread_ids, recheck))
+
+    def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
+        """Delete threads in one immediate transaction that asks one question about all."""
+        return self._write(_delete_unread(thread_ids, before))
+
+    def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
+        """Read threads in full."""
+        return self._read(_read_threads(thread_ids))
 
     def prune_threads(
         self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
