@@ -120,6 +120,8 @@ def _prune_thread(thread_id: str, keep: int, dry_run: bool) -> Plan[Statement, P
     newest: list[str] = [checkpoint_id for (checkpoint_id,) in found]
     if len(newest) <= keep:
         return PruneOutcome()
+    if newest != sorted(newest, reverse=True):  # a file in UTF-16, and ids that are no ASCII
+        raise LeaveWholeError("the file orders its checkpoint ids as this package does not")
     [(first, has_subgraphs, birth)] = yield Statement(_OVERVIEW, {"thread_id": thread_id})
     if has_subgraphs:
         rows = yield from _rows(thread_id)
