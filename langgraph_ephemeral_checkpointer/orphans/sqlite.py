@@ -16,21 +16,28 @@ SqlPlan: TypeAlias = Plan[Statement, T]
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'writes'"
 
-_GROUPS = """
-    SELECT thread_id, checkpoint_ns, checkpoint_id, count(*) FROM writes {after}
-    GROUP BY thread_id, checkpoint_ns, checkpoint_id
-    ORDER BY thread_id, checkpoint_ns, checkpoint_id LIMIT ?
+# A note of a thread's birth, which a prune leaves among the writes, belongs to a root checkpoint.
+_PARENT = f"""
+    SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id AND c.checkpoint_ns =
+        CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
+    AND c.checkpoint_id = w.checkpoint_id
+"""
+
+# The index of either primary key answers all of it.
+_GROUPS = f"""
+    SELECT w.*, EXISTS ({_PARENT}) FROM (
+        SELECT thread_id, checkpoint_ns, checkpoint_id FROM writes {{after}}
+        GROUP BY thread_id, checkpoint_ns, checkpoint_id
+        ORDER BY thread_id, checkpoint_ns, checkpoint_id LIMIT ?
+    ) AS w
 """
 _AFTER = "WHERE (thread_id, checkpoint_ns, checkpoint_id) > (?, ?, ?)"
 
-# Each group is one look-up by key in the checkpoints. The note of a thread's birth, which a
-# prune leaves among the writes, belongs to a root checkpoint.
-_PARENTLESS = f"""
-    NOT EXISTS (
-        SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
-        AND c.checkpoint_ns =
-            CASE w.checkpoint_ns WHEN '{SQLITE_NAMESPACE}' THEN '' ELSE w.checkpoint_ns END
-        AND c.checkpoint_id = w.checkpoint_id)
+# Joined, since SQLite finds no index for "(a, b, c) IN (VALUES ...)" and reads the whole table.
+_ORPHANED = f"""
+    FROM (VALUES {{marks}}) AS k CROSS JOIN writes AS w
+    WHERE w.thread_id = k.column1 AND w.checkpoint_ns = k.column2 AND w.checkpoint_id = k.column3
+    AND NOT EXISTS ({_PARENT})
     AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))
@@ -52,13 +59,17 @@ def find(before: float, after: tuple[str, str, str] | None, limit: int) -> SqlPl
     where, params = (_AFTER, after) if after else ("", ())
     groups = yield Statement(_GROUPS.format(after=where), (*params, limit))
     cutoff = first_id_at(before)
-    old = [group[:3] for group in groups if is_uuid6(group[2]) and group[2] < cutoff]
+    missing = [
+        (thread_id, namespace, checkpoint_id)
+        for thread_id, namespace, checkpoint_id, has_parent in groups
+        if not has_parent and is_uuid6(checkpoint_id) and checkpoint_id < cutoff
+    ]
     found: list[Orphan] = []
-    for keys, marks in _chunks(old):
+    for keys, marks in _chunks(missing):
         rows = yield Statement(
-            "SELECT w.thread_id, w.checkpoint_ns, w.checkpoint_id, count(*) FROM writes AS w "
-            f"WHERE (w.thread_id, w.checkpoint_ns, w.checkpoint_id) IN (VALUES {marks}) "
-            f"AND {_PARENTLESS} GROUP BY w.thread_id, w.checkpoint_ns, w.checkpoint_id",
+            "SELECT w.thread_id, w.checkpoint_ns, w.checkpoint_id, count(*) "
+            f"{_ORPHANED.format(marks=marks)} "
+            "GROUP BY w.thread_id, w.checkpoint_ns, w.checkpoint_id",
             keys,
         )
         found += (
@@ -73,9 +84,7 @@ def delete(orphans: Sequence[Orphan]) -> SqlPlan[int]:
     removed = 0
     for keys, marks in _chunks([(o.thread_id, o.checkpoint_ns, o.name) for o in orphans]):
         removed += yield Statement(
-            "DELETE FROM writes WHERE rowid IN (SELECT w.rowid FROM writes AS w "
-            f"WHERE (w.thread_id, w.checkpoint_ns, w.checkpoint_id) IN (VALUES {marks}) "
-            f"AND {_PARENTLESS})",
+            f"DELETE FROM writes WHERE rowid IN (SELECT w.rowid {_ORPHANED.format(marks=marks)})",
             keys,
             fetch=False,
         )

@@ -215,14 +215,12 @@ DELETE FROM checkpoint_writes WHERE ctid = ANY (ARRAY (
 ))
 """
 
-DELETE_CHECKPOINTS = f"""{_SPACES}, deleted AS (
-    DELETE FROM checkpoints WHERE ctid = ANY (ARRAY (
-        SELECT c.tid FROM spaces s
-        CROSS JOIN LATERAL ({_GONE.format(columns="ctid AS tid")}) AS c
-    ))
-    RETURNING thread_id
-)
-SELECT thread_id, count(*) FROM deleted GROUP BY thread_id
+# Only counted: to return something of each row would read all of them once more.
+DELETE_CHECKPOINTS = f"""{_SPACES}
+DELETE FROM checkpoints WHERE ctid = ANY (ARRAY (
+    SELECT c.tid FROM spaces s
+    CROSS JOIN LATERAL ({_GONE.format(columns="ctid AS tid")}) AS c
+))
 """
 
 # The rows of that many threads are deleted at a time, while they are still in the cache.
@@ -252,9 +250,7 @@ def prune_postgres(
     """
     outcomes = dict.fromkeys(thread_ids, PruneOutcome())
     yield Statement(NO_JIT)
-    sizes: dict[str, dict[str, int]] = defaultdict(dict)
-    for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
-        sizes[thread_id][namespace] = size
+    sizes = yield from _sizes(thread_ids)
     long = [thread_id for thread_id, spaces in sizes.items() if spaces.get(ROOT, 0) > keep]
     if not long:
         return outcomes
@@ -264,12 +260,14 @@ def prune_postgres(
         outcomes[thread_id] = PruneOutcome(left_whole=reason)
     if not found:
         return outcomes
+    going = {
+        thread_id: sum(
+            sizes[thread_id][space] - len(kept) for space, kept in survivors.kept.items()
+        )
+        for thread_id, survivors in found.items()
+    }
     if dry_run:
-        for thread_id, survivors in found.items():
-            spaces = sizes[thread_id]
-            going = sum(spaces[space] - len(kept) for space, kept in survivors.kept.items())
-            outcomes[thread_id] = PruneOutcome(going)
-        return outcomes
+        return outcomes | {thread_id: PruneOutcome(count) for thread_id, count in going.items()}
 
     yield from mark_postgres((yield from _births(found)))
     yield Statement(NO_NESTED_LOOPS)
@@ -285,9 +283,21 @@ def prune_postgres(
         )
         yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), decided, fetch=False)
         yield Statement(DELETE_WRITES, decided, fetch=False)
-        removed = yield Statement(DELETE_CHECKPOINTS, decided)
-        outcomes |= {thread_id: PruneOutcome(count) for thread_id, count in removed}
+        removed = yield Statement(DELETE_CHECKPOINTS, decided, fetch=False)
+        if removed != sum(going[thread_id] for thread_id in chunk):  # a trigger held some back
+            left = yield from _sizes(chunk)
+            for thread_id in chunk:
+                going[thread_id] = sum(sizes[thread_id].values()) - sum(left[thread_id].values())
+        outcomes |= {thread_id: PruneOutcome(going[thread_id]) for thread_id in chunk}
     return outcomes
+
+
+def _sizes(thread_ids: Sequence[str]) -> Plan[Statement, dict[str, dict[str, int]]]:
+    """Count the checkpoints of each namespace of threads."""
+    sizes: dict[str, dict[str, int]] = defaultdict(dict)
+    for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
+        sizes[thread_id][namespace] = size
+    return sizes
 
 
 def _decided(rows: Iterable[Row], found: Survivors) -> Iterator[tuple[str, str, str]]:

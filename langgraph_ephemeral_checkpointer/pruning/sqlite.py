@@ -8,9 +8,12 @@ in namespaces where a delta channel may need them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from langgraph_ephemeral_checkpointer import survivors as rule
 from langgraph_ephemeral_checkpointer.birth import (
@@ -31,10 +34,57 @@ from langgraph_ephemeral_checkpointer.survivors import (
     Row,
 )
 
-# The number of variables in a statement is limited to 999 on old builds of SQLite.
-_IDS_PER_DELETE = 200
+# By a range of ids, which costs half of a list of them. Nobody else writes meanwhile, so between
+# two ids that follow each other lies no checkpoint; but a write may be there before its own.
+_DELETES = (
+    """
+    DELETE FROM writes
+    WHERE thread_id = :thread_id AND checkpoint_ns = :namespace AND checkpoint_id IN (
+        SELECT checkpoint_id FROM checkpoints
+        WHERE thread_id = :thread_id AND checkpoint_ns = :namespace
+        AND checkpoint_id BETWEEN :first AND :last)
+    """,
+    """
+    DELETE FROM checkpoints
+    WHERE thread_id = :thread_id AND checkpoint_ns = :namespace
+    AND checkpoint_id BETWEEN :first AND :last
+    """,
+)
+_COUNT = """
+    SELECT count(*) FROM checkpoints
+    WHERE thread_id = :thread_id AND checkpoint_ns = :namespace
+    AND checkpoint_id BETWEEN :first AND :last
+"""
+
+# The index of the primary key answers these: no state is paged through for them.
+_NEWEST = """
+    SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''
+    ORDER BY checkpoint_id DESC LIMIT ?
+"""
+_KEYS = """
+    SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ?
+    ORDER BY checkpoint_ns, checkpoint_id
+"""
+_OVERVIEW = f"""
+    SELECT
+        (SELECT min(checkpoint_id) FROM checkpoints
+         WHERE thread_id = :thread_id AND checkpoint_ns = ''),
+        EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns > ''),
+        {sqlite_birth_of(":thread_id")}
+"""
+
+_STATES = """
+    SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
+    WHERE thread_id = ? AND checkpoint_ns = ?
+"""
+_STATES_BY_ID = f"{_STATES} AND checkpoint_id IN ({{ids}})"
+_NEXT_STATES = f"{_STATES} AND checkpoint_id > ? ORDER BY checkpoint_id LIMIT ?"
+
 # States are read a few at a time, so that a long thread is never in memory at once.
 _STATES_PER_READ = 20
+
+Run: TypeAlias = tuple[str, str, str]
+"""Checkpoints that follow each other in the order of SQLite: namespace, first id, last id."""
 
 
 def prune_sqlite(
@@ -66,51 +116,73 @@ def prune_sqlite(
 
 
 def _prune_thread(thread_id: str, keep: int, dry_run: bool) -> Plan[Statement, PruneOutcome]:
-    # Answered by the index of the primary key alone: no state is paged through for it.
-    ids = yield Statement(
-        "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ?", (thread_id,)
-    )
-    keys: list[Key] = [(namespace, checkpoint_id) for namespace, checkpoint_id in ids]
-    roots = [checkpoint_id for namespace, checkpoint_id in keys if namespace == ROOT]
-    if len(roots) <= keep:
+    found = yield Statement(_NEWEST, (thread_id, keep + 1))
+    newest: list[str] = [checkpoint_id for (checkpoint_id,) in found]
+    if len(newest) <= keep:
         return PruneOutcome()
-    if len(roots) == len(keys):  # no subgraphs, so nothing but the ids matters yet
-        rows = [Row(ROOT, checkpoint_id) for checkpoint_id in roots]
-    else:
+    if newest != sorted(newest, reverse=True):  # a file in UTF-16, and ids that are no ASCII
+        raise LeaveWholeError("the file orders its checkpoint ids as this package does not")
+    [(first, has_subgraphs, birth)] = yield Statement(_OVERVIEW, {"thread_id": thread_id})
+    if has_subgraphs:
         rows = yield from _rows(thread_id)
+    else:  # nothing but the ids of the newest matters yet
+        rows = [Row(ROOT, checkpoint_id) for checkpoint_id in newest]
 
+    survivors = yield from _survivors(thread_id, rows, keep)
+    if survivors is None:
+        return PruneOutcome()
+    *stay, next_ = newest
+    if not has_subgraphs and survivors.kept[ROOT] == frozenset(stay):
+        oldest, runs = stay[-1], [(ROOT, first, next_)]
+    else:
+        keys = yield Statement(_KEYS, (thread_id,))
+        runs = list(_runs(keys, survivors.kept))
+        oldest = next(id_ for space, id_ in keys if space == ROOT and id_ in survivors.kept[ROOT])
+    if oldest != first:
+        birth = yield from _birth(thread_id, first, birth)
+
+    removed = 0
+    for namespace, low, high in runs:
+        where = {"thread_id": thread_id, "namespace": namespace, "first": low, "last": high}
+        if dry_run:
+            [(count,)] = yield Statement(_COUNT, where)
+        else:
+            for delete in _DELETES:
+                count = yield Statement(delete, where, fetch=False)
+        removed += count
+    if oldest != first and not dry_run:
+        yield from mark_sqlite(thread_id, oldest, birth)
+    return PruneOutcome(removed)
+
+
+def _survivors(
+    thread_id: str, rows: Iterable[Row], keep: int
+) -> Plan[Statement, rule.Survivors | None]:
     survival = rule.survival(rows, keep)
     try:
         need = next(survival)
         while True:
-            need = survival.send((yield from _read(thread_id, keys, need)))
+            need = survival.send((yield from _read(thread_id, need)))
     except StopIteration as end:
-        found = end.value
-    if found is None:
-        return PruneOutcome()
-    birth = yield from _birth(thread_id, min(roots))
+        found: rule.Survivors | None = end.value
+        return found
 
-    removed = 0
-    for namespace, kept in found.kept.items():
-        gone = [id_ for space, id_ in keys if space == namespace and id_ not in kept]
-        if dry_run:
-            removed += len(gone)
+
+def _runs(keys: Iterable[Key], kept: Mapping[str, AbstractSet[str]]) -> Iterator[Run]:
+    """Put together what goes: checkpoints between which none stays.
+
+    Args:
+        keys: Every checkpoint of the thread, in the order of SQLite, which in a UTF-16 file is
+            not Python's.
+        kept: What stays, by namespace; of others everything does.
+    """
+    for namespace, members in groupby(keys, key=itemgetter(0)):
+        if (stays := kept.get(namespace)) is None:
             continue
-        for chunk in _chunks(gone, _IDS_PER_DELETE):
-            where = (
-                f"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id IN ({_marks(chunk)})"
-            )
-            for table in ("writes", "checkpoints"):
-                count = yield Statement(
-                    f"DELETE FROM {table} {where}",
-                    (thread_id, namespace, *chunk),
-                    fetch=False,
-                )
-            removed += count
-    oldest = min(found.kept[ROOT])
-    if oldest != min(roots) and not dry_run:
-        yield from mark_sqlite(thread_id, oldest, birth)
-    return PruneOutcome(removed)
+        for is_kept, run in groupby(members, key=lambda key: key[1] in stays):
+            if not is_kept:
+                ids = [id_ for _, id_ in run]
+                yield namespace, ids[0], ids[-1]
 
 
 def _rows(thread_id: str) -> Plan[Statement, list[Row]]:
@@ -128,23 +200,31 @@ def _rows(thread_id: str) -> Plan[Statement, list[Row]]:
     return rows
 
 
-def _read(thread_id: str, keys: Sequence[Key], need: Need) -> Plan[Statement, dict[Key, Contents]]:
-    wanted: dict[str, list[str]] = {}
-    for namespace, checkpoint_id in keys:
-        if namespace in need.namespaces or (namespace, checkpoint_id) in need.keys:
-            wanted.setdefault(namespace, []).append(checkpoint_id)
+def _read(thread_id: str, need: Need) -> Plan[Statement, dict[Key, Contents]]:
     found: dict[Key, Contents] = {}
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for namespace, checkpoint_id in need.keys:
+        wanted[namespace].append(checkpoint_id)
     for namespace, ids in wanted.items():
         for chunk in _chunks(ids, _STATES_PER_READ):
-            answer = yield Statement(
-                "SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata "
-                "FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? "
-                f"AND checkpoint_id IN ({_marks(chunk)})",
-                (thread_id, namespace, *chunk),
-            )
-            for checkpoint_id, parent, kind, data, metadata in answer:
-                found[namespace, checkpoint_id] = _contents(parent, kind, data, metadata)
+            sql = _STATES_BY_ID.format(ids=", ".join("?" * len(chunk)))
+            states = yield Statement(sql, (thread_id, namespace, *chunk))
+            found.update(_contents_of(namespace, states))
+    for namespace in need.namespaces:
+        after = ""
+        while True:
+            where = (thread_id, namespace, after, _STATES_PER_READ)
+            states = yield Statement(_NEXT_STATES, where)
+            found.update(_contents_of(namespace, states))
+            if len(states) < _STATES_PER_READ:
+                break
+            after = states[-1][0]
     return found
+
+
+def _contents_of(namespace: str, states: Iterable[Sequence[Any]]) -> Iterator[tuple[Key, Contents]]:
+    for checkpoint_id, *rest in states:
+        yield (namespace, checkpoint_id), _contents(*rest)
 
 
 def _contents(parent: str | None, kind: str | None, data: bytes, metadata: Any) -> Contents:
@@ -163,15 +243,16 @@ def _metadata(stored: bytes | str | None) -> Any:
     if stored is None:  # which the savers read as empty, too
         return {}
     try:
-        return raw.mapping(json.loads(stored), "the metadata")
+        # Decoded here: json would look for UTF-16 and the like first, at a third of the cost.
+        text = stored if isinstance(stored, str) else stored.decode()
+        return raw.mapping(json.loads(text), "the metadata")
     except ValueError as error:
         raise LeaveWholeError(f"the metadata of a checkpoint cannot be read: {error}") from error
 
 
-def _birth(thread_id: str, first: str) -> Plan[Statement, str]:
-    [(earlier,)] = yield Statement(f"SELECT {sqlite_birth_of('?')}", (thread_id,))
+def _birth(thread_id: str, first: str, earlier: str | None) -> Plan[Statement, str]:
     if earlier is not None:
-        return str(earlier)
+        return earlier
     ts = None
     if not has_time(first):
         [(kind, data)] = yield Statement(
@@ -181,10 +262,6 @@ def _birth(thread_id: str, first: str) -> Plan[Statement, str]:
         )
         ts = raw.mapping(raw.unpack(kind, data), "the checkpoint").get("ts")
     return birth_of(first, ts)
-
-
-def _marks(chunk: Sequence[str]) -> str:
-    return ", ".join("?" * len(chunk))
 
 
 def _chunks(ids: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -13,6 +13,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.rows import dict_row, tuple_row
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer.plan import drive
 from langgraph_ephemeral_checkpointer.pruning import prune_postgres
 from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT
 from tests.features import HAS_UPSTREAM_PRUNE
@@ -179,3 +180,29 @@ async def test_two_sweepers_that_trim_one_thread_at_once_give_one_result_and_no_
     with PostgresSaver.from_conn_string(place.where) as saver:
         again = TTLSweeper(saver, policy, policy_resolver=only_this).sweep()
     assert again.pruned_checkpoint_count == 0
+
+
+async def test_a_checkpoint_that_a_trigger_holds_back_is_not_counted(place):
+    held, whole = threads = new_thread(), new_thread()
+    for thread_id in threads:
+        config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+        for step in range(5):
+            place.saver.put(config, empty_checkpoint(), {"step": step, "parents": {}}, {})
+
+    def perform(statement):
+        with place.saver.conn.cursor(row_factory=tuple_row) as cur:
+            cur.execute(statement.sql, statement.params or None, prepare=False)
+            return cur.fetchall() if statement.fetch else cur.rowcount
+
+    place.saver.conn.execute(
+        "CREATE FUNCTION hold_back() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RETURN CASE WHEN OLD.metadata ->> 'step' = '1' THEN NULL ELSE OLD END; END $$;"
+        "CREATE TRIGGER hold_back BEFORE DELETE ON checkpoints FOR EACH ROW "
+        f"WHEN (OLD.thread_id = '{held}') EXECUTE FUNCTION hold_back()"
+    )
+    try:
+        with place.saver.conn.transaction():
+            outcomes = drive(prune_postgres([held, whole], 2), perform)
+    finally:
+        place.saver.conn.execute("DROP FUNCTION hold_back CASCADE")
+    assert {one: outcomes[one].removed_checkpoints for one in threads} == {held: 2, whole: 3}

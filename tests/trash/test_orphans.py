@@ -9,7 +9,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_ephemeral_checkpointer import Orphan, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.strategies import GenericStrategy
+from langgraph_ephemeral_checkpointer.strategies import GenericStrategy, SqliteStrategy
 from tests.trash.graphs import config, plain_graph
 
 LONG = TTLPolicy(idle_ttl_seconds=10**9)
@@ -222,3 +222,45 @@ class TestMemory:
         assert sweeper.sweep().orphan_count == 0
         with pytest.raises(NotImplementedError, match="cannot look for orphans"):
             sweeper.orphans()
+
+
+class TestSqlite:
+    @pytest.fixture
+    def backend(self, tmp_path):
+        from tests.trash.conftest import Backend
+
+        return Backend("sqlite", str(tmp_path / "checkpoints.db"))
+
+    def test_a_part_of_the_tables_costs_no_more_where_there_is_much_else(self, backend):
+        """Counted in steps of SQLite's machine, for the look and for the deletes."""
+
+        def steps(saver, call, *args):
+            ticks = []
+            saver.conn.set_progress_handler(lambda: ticks.append(1), 10)
+            answer = call(*args)
+            saver.conn.set_progress_handler(None, 0)
+            return len(ticks), answer
+
+        with backend.open() as saver:
+            for number in range(20):
+                plain_graph(saver).invoke({"turns": []}, config(f"a{number}"))
+                run_into_a_deleted_thread(saver, f"b{number}")
+            strategy = SqliteStrategy(saver)
+            later = time.time() + DAY
+            costs = []
+            for rows in (0, 5_000):
+                saver.conn.executemany(
+                    "INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
+                    "channel) VALUES (?, '', ?, 'task', 0, 'turns')",
+                    [
+                        (f"z{number}", "1f000000-0000-6000-8000-000000000000")
+                        for number in range(rows)
+                    ],
+                )
+                saver.conn.commit()
+                look, page = steps(saver, strategy.find_orphans, later, later, None, 100)
+                delete, _ = steps(saver, strategy.delete_orphans, page.orphans[:3], later)
+                assert len(page.orphans) > 3
+                costs.append((look, delete))
+        assert costs[1][0] < 2 * costs[0][0]
+        assert costs[1][1] < 2 * costs[0][1]
