@@ -179,7 +179,7 @@ def _scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]
         matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
         odd = yield from _odd_times(matching)
         threads = [facts_of(row, odd) for row in matching]
-    return Page(threads, len(page), page[-1][0] if len(page) == limit else None, unread)
+    return Page(threads, len(page), page[-1][0] if len(page) == limit else None, unread=unread)
 
 
 def _is_old(first_id: str, last_id: str, before: str | None) -> bool:
