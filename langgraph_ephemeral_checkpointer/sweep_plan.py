@@ -218,14 +218,15 @@ class Sweep:
         )
 
         def handle(page: Page) -> Steps[None]:
-            threads, done = page.threads, len(self.result.deleted_thread_ids)
+            done, unsure = len(self.result.deleted_thread_ids), []
             if page.unread and before is not None:
-                threads = [*(yield from lane.delete(page.unread, before)), *threads]
+                unsure = yield from lane.delete(page.unread, before)
+            # What was read and what was not go apart, but are reported as a dry run does: in order.
+            threads = sorted([*unsure, *page.threads], key=lambda facts: facts.thread_id)
             candidates, prunable = yield from self._judge(threads)
             self._report.matched += len(candidates)
             for batch in batches(candidates, self.batch_size):
                 yield from self.delete(batch)
-            # What was read and what was not go apart, but are reported as a dry run does.
             self.result.deleted_thread_ids[done:] = sorted(self.result.deleted_thread_ids[done:])
             yield from self._trim.trim(prunable)
 

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
 
+_HOLDS_NOTHING = frozenset({str, int, float, bool, bytes, dict, set, tuple, type(None)})
+
 
 class _Pause(NamedTuple):
     """A checkpoint that waits for a human's answer."""
@@ -81,6 +83,8 @@ class Keeper:
             ColourError: The hook is asynchronous.
         """
         self._report_unseen(thread, ns, metadata)
+        if not self._concerns(checkpoint):
+            return checkpoint
         return drive(
             self._outgoing(thread, ns, checkpoint),
             lambda step: call_hook(self.on_before_trim, *step),
@@ -88,11 +92,13 @@ class Keeper:
 
     async def aoutgoing(self, thread: Thread, ns: str, checkpoint: Any, metadata: Any) -> Any:
         """As :meth:`outgoing`, with a hook that may be asynchronous."""
+        self._report_unseen(thread, ns, metadata)
+        if not self._concerns(checkpoint):
+            return checkpoint
 
         async def perform(step: Any) -> None:
             await acall_hook(self.on_before_trim, *step)
 
-        self._report_unseen(thread, ns, metadata)
         return await adrive(self._outgoing(thread, ns, checkpoint), perform)
 
     def outgoing_writes(self, thread: Thread, writes: Sequence[Any]) -> list[Any]:
@@ -106,6 +112,10 @@ class Keeper:
                 value = rebuilt(value, self._stamped(thread, messages, now))
             stamped.append((channel, value))
         return stamped
+
+    def _concerns(self, checkpoint: Any) -> bool:
+        """Whether a channel may hold messages; cheap, as every save asks it."""
+        return any(map(_may_hold_messages, checkpoint["channel_values"].values()))
 
     def _selected(self, channel: str) -> bool:
         return self.channels is None or channel in self.channels
@@ -316,6 +326,12 @@ def _rebuild(values: Iterable[Any]) -> list[BaseMessage]:
             else:
                 found.pop(message.id, None)
     return list(found.values())
+
+
+def _may_hold_messages(value: Any) -> bool:
+    if type(value) is list:
+        return bool(value) and isinstance(value[0], BaseMessage)
+    return type(value) not in _HOLDS_NOTHING
 
 
 def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None:

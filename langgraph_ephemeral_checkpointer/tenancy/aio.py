@@ -38,6 +38,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
+from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
 from langgraph_ephemeral_checkpointer.transactions import amend, atransaction_on
 
 T = TypeVar("T")
@@ -319,7 +320,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         return await self._perform(step)
 
     async def _perform(self, step: Step) -> Any:
-        with storage_errors(f"a statement on {self.names.table!r}"):
+        with storage_errors(self._doing):
             async with self._connection() as conn:
                 if not isinstance(step, Transaction):
                     return await _round_trip(conn, step)
@@ -344,6 +345,10 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
 async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
+    if HAS_PIPELINE:
+        async with conn.lock:
+            if fits(conn, batch):
+                return await conn.wait(exchange(conn, batch))
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
     if not HAS_PIPELINE:

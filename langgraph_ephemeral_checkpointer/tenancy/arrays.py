@@ -18,26 +18,46 @@ from langgraph_ephemeral_checkpointer.errors import StorageError
 
 _HEAD = struct.Struct("!iiIii")  # dimensions, has NULLs, element type, length, lower bound
 _EMPTY = struct.Struct("!iiI")
-_LENGTH = struct.Struct("!i")
-_TEXT, _TEXT_ARRAY, _BYTEA, _BYTEA_ARRAY = 25, 1009, 17, 1001
+_LENGTH = struct.Struct("!i").pack
+_INT = struct.Struct("!i").pack
+_TEXT, _TEXT_ARRAY, _BYTEA, _BYTEA_ARRAY, _INT4, _INT4_ARRAY = 25, 1009, 17, 1001, 23, 1007
 
 
-class Texts:
+class _Array:
+    __slots__ = ("packed",)
+
+    packed: bytes
+
+    def bytes_of(self) -> bytes:
+        """The array in the binary form of the protocol."""
+        return self.packed
+
+
+class Texts(_Array):
     """A ``text[]`` parameter."""
 
-    __slots__ = ("packed",)
+    __slots__ = ()
 
     def __init__(self, items: Iterable[str]) -> None:
         self.packed = _pack([item.encode() for item in items], _TEXT)
 
 
-class Blobs:
+class Blobs(_Array):
     """A ``bytea[]`` parameter."""
 
-    __slots__ = ("packed",)
+    __slots__ = ()
 
     def __init__(self, items: Iterable[bytes]) -> None:
         self.packed = _pack(list(items), _BYTEA)
+
+
+class Integers(_Array):
+    """An ``integer[]`` parameter."""
+
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[int]) -> None:
+        self.packed = _pack([_INT(item) for item in items], _INT4)
 
 
 def _pack(items: list[bytes], oid: int) -> bytes:
@@ -45,9 +65,12 @@ def _pack(items: list[bytes], oid: int) -> bytes:
         return _EMPTY.pack(0, 0, oid)
     parts = [_HEAD.pack(1, 0, oid, len(items), 1)]
     for item in items:
-        parts.append(_LENGTH.pack(len(item)))
-        parts.append(item)
+        parts += (_LENGTH(len(item)), item)
     return b"".join(parts)
+
+
+NO_TEXTS = Texts(())
+"""The empty one, of which most saves send several."""
 
 
 class _PackedDumper(Dumper):
@@ -65,11 +88,15 @@ class _BlobsDumper(_PackedDumper):
     oid = _BYTEA_ARRAY
 
 
+class _IntegersDumper(_PackedDumper):
+    oid = _INT4_ARRAY
+
+
 _adapted: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def adapt(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Teach a connection, which may be older than this module, the two parameter types.
+    """Teach a connection, which may be older than this module, the parameter types.
 
     Raises:
         StorageError: Its texts are in another encoding than those of the arrays: a channel or
@@ -83,4 +110,5 @@ def adapt(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
             )
         conn.adapters.register_dumper(Texts, _TextsDumper)
         conn.adapters.register_dumper(Blobs, _BlobsDumper)
+        conn.adapters.register_dumper(Integers, _IntegersDumper)
         _adapted.add(conn)

@@ -36,6 +36,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
     thread_target,
     write_params,
 )
+from langgraph_ephemeral_checkpointer.tenancy.saving import Saving
 from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
 from langgraph_ephemeral_checkpointer.tenancy.scope import (
     RunVersion,
@@ -102,6 +103,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
         if message_retention is not None:
             _positive("message_retention", message_retention)
         self._messages = Keeper(max_age=message_retention, channels=message_channels, clock=clock)
+        self._saving = Saving(self.names, self._keep)
+        self._doing = f"a statement on {table!r}"
         self._create_schema = create_schema
         self._require_rls = require_rls
         self._clock = clock
@@ -244,7 +247,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         target = thread_target(tenant, thread_id, config)
         checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
-        return target, plans.save(self.names, self.serde, wanted, self._keep)
+        return target, self._saving.save(wanted)
 
     def _write(
         self,
@@ -281,6 +284,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = checked_thread(thread_id)
         tenant = self._scopes.of_thread(thread_id)
         self._messages.forget((tenant, thread_id))
+        self._saving.forget((tenant, thread_id))
         return erasing.erase(self.names, tenant, [thread_id])
 
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Plan[Step, None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -21,13 +19,18 @@ from langgraph_ephemeral_checkpointer.tenancy.schema import Role
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
+_UNAVAILABLE = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+)
 UNPIN = Statement(
     "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
 )
 
 
-@contextmanager
-def storage_errors(doing: str) -> Iterator[None]:
+class storage_errors:  # noqa: N801 - a context manager; as a class, since each save enters it
     """Give psycopg's errors this package's names.
 
     Args:
@@ -37,19 +40,22 @@ def storage_errors(doing: str) -> Iterator[None]:
         StorageUnavailableError: The connection or the server is gone, or a wait was too long.
         StorageError: Anything else that Postgres or psycopg refused.
     """
-    try:
-        yield
-    except (
-        psycopg.errors.LockNotAvailable,
-        psycopg.errors.QueryCanceled,
-        psycopg.OperationalError,
-        psycopg.InterfaceError,
-    ) as error:
-        raise StorageUnavailableError(f"{doing} failed: {_said(error)}") from error
-    except psycopg.errors.UndefinedTable as error:
-        raise StorageError(f"{doing} failed: {_said(error)} Was it dropped?") from error
-    except (psycopg.Error, UnicodeEncodeError) as error:
-        raise StorageError(f"{doing} failed: {_said(error)}") from error
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _UNAVAILABLE):
+            raise StorageUnavailableError(f"{self._doing} failed: {_said(error)}") from error
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            raise StorageError(f"{self._doing} failed: {_said(error)} Was it dropped?") from error
+        if isinstance(error, (psycopg.Error, UnicodeEncodeError)):
+            raise StorageError(f"{self._doing} failed: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

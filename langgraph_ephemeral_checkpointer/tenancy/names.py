@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from psycopg import sql
 
 from langgraph_ephemeral_checkpointer.plan import Statement
+from langgraph_ephemeral_checkpointer.tenancy.wire import Hot, Query
 
 SETTING = "langgraph.tenant"
 """The transaction-local setting that the Row-Level Security policies read."""
@@ -18,9 +21,10 @@ _MAX_IDENTIFIER = 63
 # Saving and loading are statements whose one good plan is known. Left to itself, Postgres
 # plans them anew each time, which takes longer than to execute them.
 _GENERIC = "set_config('plan_cache_mode', 'force_generic_plan', true)"
-_PIN = f"SELECT set_config('{SETTING}', %s::text, true)"
+_PIN = f"SELECT set_config('{SETTING}', %(tenant)s::text, true)"
 _PIN_HOT = f"{_PIN}, {_GENERIC}"
-_LOCK_ONE = f"{_PIN}, {_GENERIC}, pg_advisory_xact_lock(%s::bigint)"
+_LOCK_ONE = f"{_PIN_HOT}, pg_advisory_xact_lock(%(key)s::bigint)"
+_PIN_HOT_QUERY, _LOCK_ONE_QUERY = Query(_PIN_HOT), Query(_LOCK_ONE)
 _LOCK_MANY = "SELECT pg_advisory_xact_lock(k) FROM unnest(%s::bigint[]) AS u (k)"
 
 
@@ -53,6 +57,7 @@ class Names:
     schema: str
     table: str
     _rendered: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    _queries: dict[str, Query] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _checked("schema", self.schema)
@@ -82,6 +87,13 @@ class Names:
         """A statement over these tables."""
         return Statement(self.render(template), params, fetch)
 
+    def hot(self, template: str, params: Mapping[str, Any], *, fetch: bool = True) -> Statement:
+        """A statement over these tables that runs all the time, see :mod:`.wire`."""
+        text = self.render(template)
+        if (query := self._queries.get(template)) is None:
+            query = self._queries[template] = Query(text)
+        return Hot(text, params, fetch, query=query)
+
     def key(self, tenant: str, thread_id: str) -> int:
         """The advisory lock of a thread: 64 bits over schema, table, tenant and thread."""
         parts = (self.schema, self.table, tenant, thread_id)
@@ -101,10 +113,11 @@ class Names:
         would come after that one's snapshot. Several locks are taken in one order
         everywhere, so that two callers never wait for each other.
         """
+        if len(thread_ids) == 1:
+            params = {"tenant": tenant, "key": self.key(tenant, thread_ids[0])}
+            return [Hot(_LOCK_ONE, params, False, query=_LOCK_ONE_QUERY)]
         keys = sorted({self.key(tenant, thread_id) for thread_id in thread_ids})
-        if len(keys) == 1:
-            return [Statement(_LOCK_ONE, (tenant, keys[0]))]
-        return [pin(tenant), Statement(_LOCK_MANY, (keys,))]
+        return [pin(tenant), Statement(_LOCK_MANY, (keys,), False)]
 
 
 def pin(tenant: str, *, hot: bool = False) -> Statement:
@@ -114,4 +127,7 @@ def pin(tenant: str, *, hot: bool = False) -> Statement:
         tenant: The tenant.
         hot: A statement that is used all the time follows: do not plan it anew.
     """
-    return Statement(_PIN_HOT if hot else _PIN, (tenant,))
+    params = {"tenant": tenant}
+    if hot:
+        return Hot(_PIN_HOT, params, False, query=_PIN_HOT_QUERY)
+    return Statement(_PIN, params, False)

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.errors import RetentionError, ThreadDeletedError
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.tenancy import statements as sql
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
-from langgraph_ephemeral_checkpointer.tenancy.driver import logger
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
-from langgraph_ephemeral_checkpointer.tenancy.pruning import drop, prune
 from langgraph_ephemeral_checkpointer.tenancy.rows import (
-    Save,
     Target,
     TypedSerializer,
     column_filter,
@@ -31,7 +26,6 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
     matches,
 )
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
-from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, newest_roots
 
 _FIRST_PAGE = 32
 _LARGEST_PAGE = 1024
@@ -52,63 +46,12 @@ class Transaction:
 Step: TypeAlias = Batch | Transaction
 
 
-def save(names: Names, serde: TypedSerializer, wanted: Save, keep: int | None) -> Plan[Step, None]:
-    """Store one checkpoint, and prune the thread to its newest ``keep``, in one round trip.
-
-    Where the thread has subgraphs or delta channels, what has to go is decided here and
-    goes in a second one.
-
-    Raises:
-        ThreadDeletedError: The thread was deleted under the run, and one of its channels
-            can only be rebuilt from what is gone.
-    """
-    target = wanted.target
-    lock = names.lock(target.tenant, target.thread_id)
-    trim: list[Statement] = []
-    if keep is not None and not target.ns:
-        params = {"tenant": target.tenant, "thread_id": target.thread_id, "keep": keep}
-        trim = [names.statement(sql.TRIM, params)]
-    for whole in (False, True):
-        params = wanted.params(serde, whole=whole)
-        _, verdict, *special = yield [*lock, names.statement(sql.SAVE, params), *trim]
-        ((missing, orphaned),) = verdict
-        if orphaned:
-            raise ThreadDeletedError(
-                f"thread {target.thread_id!r} was deleted while a graph was running on it: "
-                f"checkpoint {wanted.checkpoint_id} was not saved, because its parent "
-                f"{target.checkpoint_id}, from which a channel is rebuilt, is gone. "
-                "Start the run again"
-            )
-        if not missing:
-            break
-        # The run saved only what changed, relying on values that are gone: it still has
-        # them all in hand, so the checkpoint is stored whole.
-    if keep is not None and special and special[0]:
-        yield from _trim(names, target, [Stored.read(row) for row in special[0]], keep)
-
-
-def _trim(names: Names, target: Target, thread: Sequence[Stored], keep: int) -> Plan[Step, None]:
-    """Prune a thread as it was a moment ago; if it has moved since, read it again."""
-    rule = partial(newest_roots, keep=keep)
-    place = (names, target.tenant, target.thread_id)
-    statements = drop(*place, thread, rule, guarded=True)
-    if not statements:
-        return
-    try:
-        *_, gone = yield [*names.lock(target.tenant, target.thread_id), *statements]
-        if not gone:
-            yield Transaction(prune(*place, rule))
-    except RetentionError:
-        # The save itself is done; the next one prunes what this one left.
-        logger.exception("thread %r was saved but not pruned", target.thread_id)
-
-
 def store_writes(
     names: Names, target: Target, params: Mapping[str, Any], *, over: bool
 ) -> Plan[Step, None]:
     """Store the writes of a task; ``over`` replaces those that are there already."""
     template = sql.WRITE_OVER if over else sql.WRITE_ONCE
-    yield [pin(target.tenant, hot=True), names.statement(template, params, fetch=False)]
+    yield [pin(target.tenant, hot=True), names.hot(template, params, fetch=False)]
 
 
 def load(
@@ -122,7 +65,7 @@ def load(
         "ns": target.ns,
         "id": target.checkpoint_id,
     }
-    _, rows = yield [pin(target.tenant, hot=True), names.statement(template, params)]
+    _, rows = yield [pin(target.tenant, hot=True), names.hot(template, params)]
     return load_tuple(serde, rows[0]) if rows else None
 
 

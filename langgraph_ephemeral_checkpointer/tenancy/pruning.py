@@ -19,16 +19,18 @@ Rule: TypeAlias = Callable[[Sequence[Stored]], set[Key]]
 
 _FACTS = """
 SELECT checkpoint_ns, checkpoint_id, parent_id, callers, source, run_id,
-       channels, versions, held, delta
+       channels, versions, held, delta, xmin::text
 FROM {checkpoints} WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
 """
 # In this order: until the last of them has run, the checkpoints tell that the thread is
 # still the one that was decided on.
 _UNMOVED = """
   AND (%(seen)s::text IS NULL OR %(seen)s::text = (
-      SELECT md5(string_agg(c.checkpoint_ns || chr(10) || c.checkpoint_id, chr(10)
+      SELECT md5(string_agg(concat_ws(chr(10), c.checkpoint_ns, c.checkpoint_id, c.xmin), chr(10)
                  ORDER BY c.checkpoint_ns, c.checkpoint_id)) FROM {checkpoints} c
-      WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text))
+      WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+        AND (c.checkpoint_ns IS DISTINCT FROM %(saved_ns)s::text
+             OR c.checkpoint_id IS DISTINCT FROM %(saved_id)s::text)))
 """
 _DROP_BLOBS = (
     """
@@ -61,15 +63,38 @@ def prune(names: Names, tenant: str, thread_id: str, rule: Rule) -> Plan[Batch, 
 
 
 def drop(
+    names: Names, tenant: str, thread_id: str, thread: Sequence[Stored], rule: Rule
+) -> list[Statement]:
+    """The statements that delete what a rule does not keep of a thread, given whole."""
+    return drop_these(names, tenant, thread_id, thread, doomed_of(thread_id, thread, rule))
+
+
+def doomed_of(thread_id: str, thread: Sequence[Stored], rule: Rule) -> list[Stored]:
+    """What a rule does not keep; nothing where what has to stay cannot be established."""
+    try:
+        kept = rule(thread)
+    except LeaveWholeError as error:
+        logger.warning("thread %r is left whole: %s", thread_id, error)
+        return []
+    return [one for one in thread if one.key not in kept]
+
+
+def _named(some: Iterable[Stored]) -> set[tuple[str, str, str]]:
+    """The blobs that checkpoints name: namespace, channel and version."""
+    return {(one.row.namespace, *pair) for one in some for pair in one.versions.items()}
+
+
+def drop_these(
     names: Names,
     tenant: str,
     thread_id: str,
     thread: Sequence[Stored],
-    rule: Rule,
+    doomed: Sequence[Stored],
     *,
     guarded: bool = False,
+    saved: Key | None = None,
 ) -> list[Statement]:
-    """The statements that delete what a rule does not keep.
+    """The statements that delete some checkpoints of a thread.
 
     The blobs go that only deleted checkpoints named. Writes go by the checkpoints that go:
     those of a step that is just being saved may be here before their checkpoint is.
@@ -79,23 +104,26 @@ def drop(
         tenant: Whose thread.
         thread_id: The thread.
         thread: All its checkpoints.
-        rule: Decides.
+        doomed: Those to delete.
         guarded: ``thread`` was read in an earlier transaction: delete only if the thread
-            has the same checkpoints still.
+            has the same checkpoints still, written by the same transactions.
+        saved: One of them that the same transaction stores, just before.
 
     Returns:
-        Nothing where everything stays, or where what has to stay cannot be established.
+        Nothing where nothing goes, else statements of which the last counts checkpoints.
     """
-    try:
-        kept = rule(thread)
-    except LeaveWholeError as error:
-        logger.warning("thread %r is left whole: %s", thread_id, error)
-        return []
-    doomed = [one for one in thread if one.key not in kept]
     if not doomed:
         return []
-    key = {"tenant": tenant, "thread_id": thread_id, "seen": _seen(thread) if guarded else None}
-    freed = _named(doomed) - _named(one for one in thread if one.key in kept)
+    saved_ns, saved_id = saved or (None, None)
+    key = {
+        "tenant": tenant,
+        "thread_id": thread_id,
+        "seen": seen(thread, saved) if guarded else None,
+        "saved_ns": saved_ns,
+        "saved_id": saved_id,
+    }
+    gone = {one.key for one in doomed}
+    freed = _named(doomed) - _named(one for one in thread if one.key not in gone)
     blobs = {
         **key,
         "ns": Texts(ns for ns, _, _ in freed),
@@ -108,17 +136,14 @@ def drop(
         "ids": Texts(one.row.id for one in doomed),
     }
     return [
-        names.statement(_DROP_BLOBS, blobs, fetch=False),
-        names.statement(_DROP_WRITES, places, fetch=False),
-        names.statement(_DROP_CHECKPOINTS, places, fetch=False),
+        names.hot(_DROP_BLOBS, blobs, fetch=False),
+        names.hot(_DROP_WRITES, places, fetch=False),
+        names.hot(_DROP_CHECKPOINTS, places, fetch=False),
     ]
 
 
-def _named(some: Iterable[Stored]) -> set[tuple[str, str, str]]:
-    """The blobs that checkpoints name: namespace, channel and version."""
-    return {(one.row.namespace, *pair) for one in some for pair in one.versions.items()}
-
-
-def _seen(thread: Sequence[Stored]) -> str:
-    text = "\n".join(f"{ns}\n{id_}" for ns, id_ in sorted(one.key for one in thread))
+def seen(thread: Iterable[Stored], saved: Key | None = None) -> str:
+    """What the guards compare: the rows and who wrote them, all but the one just ``saved``."""
+    rows = sorted((*one.key, one.written_by or "") for one in thread if one.key != saved)
+    text = "\n".join("\n".join(row) for row in rows)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -7,7 +7,7 @@ and delete (ids, versions, the step, the run) has columns of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
+from langgraph_ephemeral_checkpointer.tenancy.arrays import NO_TEXTS, Blobs, Integers, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"
 
@@ -70,33 +70,51 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Everything one save writes; :meth:`params` with some or all of the channel values."""
+    """Everything one save writes; :meth:`params` with some or all of the channel values.
+
+    Attributes:
+        target: The thread and namespace; its checkpoint id is the parent's.
+        checkpoint_id: The checkpoint's own.
+        columns: The parameters that are the same whatever is written.
+        values: The channel values.
+        named: Every channel that has a version, with it.
+        versions: Of those, the ones whose value is stored.
+        changed: The channels that changed since the parent.
+        callers: The checkpoints a subgraph call belongs to: namespace and id, in turn.
+        delta: The delta channels, as far as this checkpoint shows them.
+        serde: Serializes the values.
+    """
 
     target: Target
     checkpoint_id: str
     columns: Mapping[str, Any]
     values: Mapping[str, Any]
+    named: Mapping[str, str]
     versions: Mapping[str, str]
-    changed: frozenset[str]
+    changed: Collection[str]
+    callers: Sequence[str]
+    delta: Collection[str]
+    serde: TypedSerializer
 
-    def params(self, serde: TypedSerializer, *, whole: bool) -> dict[str, Any]:
+    def params(self, *, whole: bool) -> dict[str, Any]:
         """The parameters of the save statement.
 
         Args:
-            serde: Serializes the channel values.
             whole: Write every channel value, not only the changed ones.
         """
         written = [name for name in self.versions if whole or name in self.changed]
         relied_on = [] if whole else [n for n in self.versions if n not in self.changed]
-        typed = [serde.dumps_typed(self.values[name]) for name in written]
+        typed = [self.serde.dumps_typed(self.values[name]) for name in written]
         return {
             **self.columns,
             "written": Texts(written),
-            "written_versions": Texts(self.versions[name] for name in written),
+            "written_versions": Texts(map(self.versions.__getitem__, written)),
             "written_types": Texts(kind for kind, _ in typed),
             "written_blobs": Blobs(blob for _, blob in typed),
-            "relied_on": Texts(relied_on),
-            "relied_on_versions": Texts(self.versions[name] for name in relied_on),
+            "relied_on": Texts(relied_on) if relied_on else NO_TEXTS,
+            "relied_on_versions": Texts(map(self.versions.__getitem__, relied_on))
+            if relied_on
+            else NO_TEXTS,
         }
 
 
@@ -189,6 +207,7 @@ def prepare_save(
     rebuilt = any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
     channels = Texts(versions)
+    callers = _callers(meta.get("parents"))
     made = time_of_id(checkpoint["id"])
     if made is None:
         made = time_of_ts(checkpoint.get("ts"))
@@ -202,7 +221,7 @@ def prepare_save(
             "ns": target.ns,
             "id": checkpoint["id"],
             "parent": target.checkpoint_id,
-            "callers": Texts(_callers(meta.get("parents"))),
+            "callers": Texts(callers) if callers else NO_TEXTS,
             "source": _column_text(meta.get("source")),
             "step": _column_int(meta.get("step")),
             "run_id": _column_text(meta.get("run_id")),
@@ -210,15 +229,19 @@ def prepare_save(
             "channels": channels,
             "versions": Texts(versions.values()),
             "held": channels if len(held) == len(versions) else Texts(held),
-            "delta": Texts(sorted(delta)),
+            "delta": Texts(sorted(delta)) if delta else NO_TEXTS,
             "made_at": moment(made),
             "type": kind,
             "state": state,
             "rebuilt": rebuilt,
         },
         values=values,
+        named=versions,
         versions=held,
-        changed=frozenset(new_versions),
+        changed=new_versions,
+        callers=callers,
+        delta=delta,
+        serde=serde,
     )
 
 
@@ -247,7 +270,7 @@ def write_params(
         "id": target.checkpoint_id,
         "task_id": str(task_id),
         "task_path": task_path,
-        "idx": [WRITES_IDX_MAP.get(channel, i) for i, (channel, _) in enumerate(writes)],
+        "idx": Integers(WRITES_IDX_MAP.get(channel, i) for i, (channel, _) in enumerate(writes)),
         "channels": Texts(channel for channel, _ in writes),
         "types": Texts(kind for kind, _ in typed),
         "blobs": Blobs(blob for _, blob in typed),

@@ -37,6 +37,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
 from langgraph_ephemeral_checkpointer.transactions import mend, transaction_on
 
 T = TypeVar("T")
@@ -302,7 +303,7 @@ class TenantPostgresSaver(TenantSaver):
         return self._perform(step)
 
     def _perform(self, step: Step) -> Any:
-        with storage_errors(f"a statement on {self.names.table!r}"), self._connection() as conn:
+        with storage_errors(self._doing), self._connection() as conn:
             if not isinstance(step, Transaction):
                 return _round_trip(conn, step)
             joined = in_transaction(conn, refused=step.alone)
@@ -326,6 +327,10 @@ class TenantPostgresSaver(TenantSaver):
 
 def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
+    if HAS_PIPELINE:
+        with conn.lock:
+            if fits(conn, batch):
+                return conn.wait(exchange(conn, batch))
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
     if not HAS_PIPELINE:

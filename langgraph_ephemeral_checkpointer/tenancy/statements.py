@@ -18,7 +18,37 @@ from collections.abc import Iterable
 # run, or the caller never stored it) and what is `orphaned` (a channel can only be rebuilt
 # from ancestors). The thread's birth is carried from row to row, so that it survives the
 # pruning of the first.
-SAVE = """
+#
+# Most of the time the server spends on a save is spent on starting the plan, node by node:
+# every join, sort and function counts, whatever it finds to do.
+_STORED_BLOBS = """
+    INSERT INTO {blobs} (tenant, thread_id, checkpoint_ns, channel, version, type, blob)
+    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text,
+           unnest(%(written)s::text[]), unnest(%(written_versions)s::text[]),
+           unnest(%(written_types)s::text[]), unnest(%(written_blobs)s::bytea[])
+    FROM verdict v WHERE {stores}
+    ON CONFLICT DO NOTHING"""
+_STORED = """
+    INSERT INTO {checkpoints} AS c (tenant, thread_id, checkpoint_ns, checkpoint_id,
+        parent_id, callers, source, step, run_id, format, channels, versions, held, delta,
+        made_at, born_at, type, state)
+    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text,
+        %(parent)s::text, %(callers)s::text[], %(source)s::text, %(step)s::bigint,
+        %(run_id)s::text, %(format)s::bigint, %(channels)s::text[], %(versions)s::text[],
+        %(held)s::text[], %(delta)s::text[],
+        %(made_at)s::timestamptz, least(%(made_at)s::timestamptz, v.born_at),
+        %(type)s::text, %(state)s::bytea
+    FROM verdict v WHERE {stores}
+    ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
+        parent_id = EXCLUDED.parent_id, callers = EXCLUDED.callers,
+        source = EXCLUDED.source, step = EXCLUDED.step, run_id = EXCLUDED.run_id,
+        format = EXCLUDED.format, channels = EXCLUDED.channels,
+        versions = EXCLUDED.versions, held = EXCLUDED.held, delta = EXCLUDED.delta,
+        made_at = EXCLUDED.made_at, type = EXCLUDED.type, state = EXCLUDED.state"""
+
+_STORES = "NOT v.missing AND NOT v.orphaned"
+SAVE = (
+    """
 WITH verdict AS MATERIALIZED (
     SELECT cardinality(%(relied_on)s::text[]) > 0 AND NOT coalesce(
                p.held @> %(relied_on)s::text[] AND p.versions @> %(relied_on_versions)s::text[],
@@ -35,89 +65,104 @@ WITH verdict AS MATERIALIZED (
         WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
           AND c.checkpoint_ns = %(ns)s::text AND c.checkpoint_id = %(parent)s::text
         LIMIT 1) p ON true
-), stored_blobs AS (
-    INSERT INTO {blobs} (tenant, thread_id, checkpoint_ns, channel, version, type, blob)
-    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text,
-           u.channel, u.version, u.type, u.blob
-    FROM verdict v, unnest(%(written)s::text[], %(written_versions)s::text[],
-        %(written_types)s::text[], %(written_blobs)s::bytea[]) AS u (channel, version, type, blob)
-    WHERE NOT v.missing AND NOT v.orphaned
-    ON CONFLICT DO NOTHING
-), stored AS (
-    INSERT INTO {checkpoints} AS c (tenant, thread_id, checkpoint_ns, checkpoint_id,
-        parent_id, callers, source, step, run_id, format, channels, versions, held, delta,
-        made_at, born_at, type, state)
-    SELECT %(tenant)s::text, %(thread_id)s::text, %(ns)s::text, %(id)s::text,
-        %(parent)s::text, %(callers)s::text[], %(source)s::text, %(step)s::bigint,
-        %(run_id)s::text, %(format)s::integer, %(channels)s::text[], %(versions)s::text[],
-        %(held)s::text[], %(delta)s::text[], %(made_at)s::timestamptz,
-        least(%(made_at)s::timestamptz, v.born_at),
-        %(type)s::text, %(state)s::bytea
-    FROM verdict v
-    WHERE NOT v.missing AND NOT v.orphaned
-    ON CONFLICT (tenant, thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET
-        parent_id = EXCLUDED.parent_id, callers = EXCLUDED.callers,
-        source = EXCLUDED.source, step = EXCLUDED.step, run_id = EXCLUDED.run_id,
-        format = EXCLUDED.format, channels = EXCLUDED.channels,
-        versions = EXCLUDED.versions, held = EXCLUDED.held, delta = EXCLUDED.delta,
-        made_at = EXCLUDED.made_at, type = EXCLUDED.type, state = EXCLUDED.state
+), stored_blobs AS ("""
+    + _STORED_BLOBS.replace("{stores}", _STORES)
+    + """
+), stored AS ("""
+    + _STORED.replace("{stores}", _STORES)
+    + """
 )
-SELECT missing, orphaned FROM verdict
+SELECT missing, orphaned, txid_current() FROM verdict
 """
+)
 
-# Pruning of a thread whose survivors are simply its newest checkpoints: no subgraph rows,
-# nothing that is rebuilt from ancestors. A statement of its own: rows that SAVE inserts are
-# invisible to a DELETE beside them. Rows are deleted by their address: under the thread's
-# lock nobody else moves them.
+# A save of the root that prunes the thread to its newest checkpoints as well. What the
+# statement inserts is invisible to what it deletes, so it reckons with the thread's other
+# rows and the new one: the `place` is the row that the new one pushes out of the newest, and
+# it goes, with all before it. A new row that is itself older than that is not stored.
 #
-# Of any other thread it deletes nothing and gives the facts that the rule of pruning asks
-# for, where something may have to go. Where nothing but delta channels is special, that is
-# when a stored value of one comes to the edge of the newest checkpoints: only then does
-# what lies before it cease to be needed.
-TRIM = """
+# Nothing is deleted of a `special` thread, one with subgraph rows or delta channels: what
+# survives there is for the rule of pruning to say.
+#
+# Rows are deleted by a range of their key. By any other condition (their ctid), a plan
+# that was made while the tables were small goes through everything the tenant has.
+_THREAD = """
 WITH thread AS MATERIALIZED (
-    SELECT c.ctid AS address, c.checkpoint_ns, c.checkpoint_id, c.parent_id, c.callers, c.source,
-           c.run_id, c.channels, c.versions, c.held, c.delta,
-           c.checkpoint_ns <> '' OR cardinality(c.delta) > 0 AS special,
-           row_number() OVER (
-               PARTITION BY c.checkpoint_ns <> '' ORDER BY c.checkpoint_id DESC) AS place
+    SELECT c.checkpoint_ns, c.checkpoint_id, c.channels, c.versions, c.held, c.delta,
+           c.born_at{facts}
     FROM {checkpoints} c
     WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
-), doomed AS MATERIALIZED (
-    SELECT t.address, t.checkpoint_id, t.channels, t.versions FROM thread t
-    WHERE t.place > %(keep)s::bigint AND NOT EXISTS (SELECT FROM thread s WHERE s.special)
-), garbage AS MATERIALIZED (
-    SELECT u.channel, u.version FROM doomed d, unnest(d.channels, d.versions) u (channel, version)
-    EXCEPT
-    SELECT u.channel, u.version FROM thread t, unnest(t.channels, t.versions) u (channel, version)
-    WHERE t.place <= %(keep)s::bigint
+), verdict AS MATERIALIZED (
+    SELECT cardinality(%(relied_on)s::text[]) > 0 AND NOT EXISTS (
+               SELECT FROM thread p
+               WHERE p.checkpoint_ns = %(ns)s::text AND p.checkpoint_id = %(parent)s::text
+                 AND p.held @> %(relied_on)s::text[]
+                 AND p.versions @> %(relied_on_versions)s::text[]) AS missing,
+           {orphaned} AS orphaned,
+           {marked} EXISTS (
+               SELECT FROM thread s WHERE s.checkpoint_ns <> '' OR cardinality(s.delta) > 0
+           ) AS special,
+           (SELECT f.born_at FROM thread f LIMIT 1) AS born_at,
+           (SELECT o.checkpoint_id FROM thread o
+            WHERE o.checkpoint_ns = '' AND o.checkpoint_id <> %(id)s::text
+            ORDER BY o.checkpoint_id DESC OFFSET %(keep)s::bigint - 1 LIMIT 1) AS place
+)"""
+_FITS = f"{_STORES} AND (v.special OR (v.place < %(id)s::text) IS NOT FALSE)"
+_EDGE = f"""(SELECT v.place FROM verdict v
+          WHERE v.place < %(id)s::text AND NOT v.special AND {_STORES})"""
+_CLEARED = f""", stored_blobs AS ({_STORED_BLOBS.replace("{stores}", _FITS)}
+), stored AS ({_STORED.replace("{stores}", _FITS)}
 ), cleared_writes AS (
-    DELETE FROM {writes} w
+    DELETE FROM {{writes}} w
     WHERE w.tenant = %(tenant)s::text AND w.thread_id = %(thread_id)s::text
-      AND w.checkpoint_ns = '' AND w.checkpoint_id = ANY (ARRAY(SELECT checkpoint_id FROM doomed))
+      AND w.checkpoint_ns = '' AND w.checkpoint_id <= {_EDGE}
 ), cleared_blobs AS (
-    DELETE FROM {blobs} b
-    WHERE b.tenant = %(tenant)s::text AND b.ctid = ANY (ARRAY(
-        SELECT x.address FROM garbage g CROSS JOIN LATERAL (
-            SELECT y.ctid AS address FROM {blobs} y
-            WHERE y.tenant = %(tenant)s::text AND y.thread_id = %(thread_id)s::text
-              AND y.checkpoint_ns = '' AND y.channel = g.channel AND y.version = g.version
-            LIMIT 1) x))
+    DELETE FROM {{blobs}} b
+    WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
+      AND b.checkpoint_ns = '' AND {_EDGE} IS NOT NULL
+      AND (b.channel, b.version) NOT IN (
+          SELECT unnest(%(channels)s::text[]), unnest(%(versions)s::text[])
+          UNION ALL
+          SELECT unnest(k.channels), unnest(k.versions) FROM thread k
+          WHERE k.checkpoint_id > {_EDGE} AND k.checkpoint_id <> %(id)s::text)
 ), cleared AS (
-    DELETE FROM {checkpoints} c
-    WHERE c.tenant = %(tenant)s::text AND c.ctid = ANY (ARRAY(SELECT address FROM doomed))
+    DELETE FROM {{checkpoints}} c
+    WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
+      AND c.checkpoint_ns = '' AND c.checkpoint_id <= {_EDGE}
 )
-SELECT t.checkpoint_ns, t.checkpoint_id, t.parent_id, t.callers, t.source, t.run_id,
-       t.channels, t.versions, t.held, t.delta
-FROM thread t
-WHERE EXISTS (SELECT FROM thread r WHERE r.checkpoint_ns = '' AND r.place > %(keep)s::bigint)
-  AND (EXISTS (SELECT FROM thread s WHERE s.checkpoint_ns <> '')
-       OR EXISTS (SELECT FROM thread s CROSS JOIN unnest(s.delta) AS u (channel)
-                  WHERE u.channel = '' OR EXISTS (
-                      SELECT FROM thread e
-                      WHERE e.place BETWEEN %(keep)s::bigint AND %(keep)s::bigint + 1
-                        AND u.channel = ANY (e.held))))
 """
+
+# For a thread that was not special at its last save: whether it is now.
+SAVE_AND_TRIM_PLAIN = (
+    _THREAD.replace("{facts}", "").replace("{orphaned}", "false").replace("{marked}", "")
+    + _CLEARED
+    + "SELECT missing, orphaned, special FROM verdict"
+)
+
+# For any thread. Of a special one it gives the facts that the rule asks for, where something
+# may have to go, unless the caller has `seen` the same rows, written by the same
+# transactions, before.
+SAVE_AND_TRIM = (
+    _THREAD.replace("{facts}", ", c.parent_id, c.callers, c.source, c.run_id, c.xmin AS written_by")
+    .replace(
+        "{orphaned}",
+        """%(rebuilt)s::bool AND %(parent)s::text IS NOT NULL AND NOT EXISTS (
+               SELECT FROM thread p
+               WHERE p.checkpoint_ns = %(ns)s::text AND p.checkpoint_id = %(parent)s::text)""",
+    )
+    .replace("{marked}", "cardinality(%(delta)s::text[]) > 0 OR")
+    + _CLEARED
+    + """
+SELECT v.missing, v.orphaned, v.special, txid_current(), t.checkpoint_ns, t.checkpoint_id,
+       t.parent_id, t.callers, t.source, t.run_id, t.channels, t.versions, t.held, t.delta,
+       t.written_by::text
+FROM verdict v LEFT JOIN thread t
+  ON v.special AND v.place IS NOT NULL AND %(seen)s::text IS DISTINCT FROM (
+      SELECT md5(string_agg(concat_ws(chr(10), o.checkpoint_ns, o.checkpoint_id, o.written_by),
+                            chr(10) ORDER BY o.checkpoint_ns, o.checkpoint_id))
+      FROM thread o WHERE o.checkpoint_ns <> '' OR o.checkpoint_id <> %(id)s::text)
+"""
+)
 
 _WRITE = """
 INSERT INTO {writes} AS w (tenant, thread_id, checkpoint_ns, checkpoint_id, task_id, task_path,

@@ -10,7 +10,7 @@ from typing import Any
 from langgraph_ephemeral_checkpointer import survivors
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError
 from langgraph_ephemeral_checkpointer.survivors import Contents, Key, Need
-from langgraph_ephemeral_checkpointer.tenancy.rows import EVERY_CHANNEL
+from langgraph_ephemeral_checkpointer.tenancy.rows import EVERY_CHANNEL, Save
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,13 @@ class Stored:
     run_id: str | None
     versions: Mapping[str, str]
     contents: Contents
+    written_by: str | None = None
+    """The transaction that wrote the row, where that was asked: it changes with the row."""
 
     @classmethod
     def read(cls, columns: Sequence[Any]) -> Stored:
         """Build one from a row of the facts statement."""
-        ns, id_, parent, callers, source, run_id, channels, versions, held, delta = columns
+        ns, id_, parent, callers, source, run_id, channels, versions, held, delta, *by = columns
         # Pending sends are stored with the checkpoint itself, whatever its format.
         contents = Contents(
             parent=parent,
@@ -36,7 +38,27 @@ class Stored:
         )
         pairs = dict(zip(callers[::2], callers[1::2], strict=True))
         row = survivors.Row(ns, id_, parent, source, pairs)
-        return cls(row, run_id, dict(zip(channels, versions, strict=True)), contents)
+        return cls(row, run_id, dict(zip(channels, versions, strict=True)), contents, *by)
+
+    @classmethod
+    def of(cls, save: Save, written_by: str | None = None) -> Stored:
+        """Build the one that a save stores, as :meth:`read` will."""
+        columns = save.columns
+        return cls.read(
+            (
+                save.target.ns,
+                save.checkpoint_id,
+                columns["parent"],
+                save.callers,
+                columns["source"],
+                columns["run_id"],
+                [*save.named],
+                [*save.named.values()],
+                [*save.versions],
+                save.delta,
+                written_by,
+            )
+        )
 
     @property
     def key(self) -> Key:

@@ -233,7 +233,7 @@ def test_what_a_run_brings_back_goes_with_the_next_save_or_purge(backend, clock,
     graph = _graph(saver, slow)
     _say(graph, "OLDWORD")
     clock.pass_days(40)
-    _say(graph, "second")
+    _say(graph, "second", durability="sync")
     assert _texts(graph) == ["OLDWORD", "re OLDWORD", "second", "re second"]  # back again
     young = ["second", "re second"]
     if cure == "save":

@@ -104,3 +104,29 @@ def relay(dsn: str) -> Iterator[Relay]:
     finally:
         made.close()
         thread.join(5)
+
+
+class Calls:
+    """The calls that a run makes of a saver, each of which is one round trip if it can be.
+
+    They come from several threads, so that no call can be told from the others on the wire.
+    """
+
+    def __init__(self, saver: Any, wire: Relay) -> None:
+        self._wire = wire
+        self._before = wire.trips
+        self.puts = self.others = 0
+        for name in ("_save", "_write", "_load", "_history"):
+            setattr(saver, name, self._counted(getattr(saver, name), name == "_save"))
+
+    def _counted(self, call: Any, is_put: bool) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.puts += is_put
+            self.others += not is_put
+            return call(*args, **kwargs)
+
+        return counted
+
+    @property
+    def trips_of_puts(self) -> int:
+        return self._wire.trips - self._before - self.others

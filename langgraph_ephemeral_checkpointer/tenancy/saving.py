@@ -1,0 +1,163 @@
+"""One save, and what of its thread goes with it, as a plan (see :mod:`.plans`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Any
+
+from langgraph_ephemeral_checkpointer.errors import RetentionError, ThreadDeletedError
+from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.survivors import LeaveWholeError
+from langgraph_ephemeral_checkpointer.tenancy import statements as sql
+from langgraph_ephemeral_checkpointer.tenancy.driver import logger
+from langgraph_ephemeral_checkpointer.tenancy.memory import Memory
+from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
+from langgraph_ephemeral_checkpointer.tenancy.pruning import (
+    Rule,
+    doomed_of,
+    drop_these,
+    facts,
+    prune,
+    seen,
+)
+from langgraph_ephemeral_checkpointer.tenancy.rows import Save
+from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, newest_roots
+
+_ROW_XID = 0xFFFF_FFFF
+"""A row shows the number of the transaction that wrote it without its epoch."""
+
+
+class Saving:
+    """The saves of one saver.
+
+    Args:
+        names: The tables.
+        keep: How many of the newest root checkpoints to keep; None: all.
+    """
+
+    def __init__(self, names: Names, keep: int | None) -> None:
+        self._names = names
+        self._keep = keep
+        self._memory = Memory()
+
+    def forget(self, thread: Hashable) -> None:
+        """Drop what is known of a thread, because it was deleted."""
+        self._memory.forget(thread)
+
+    def save(self, wanted: Save) -> Plan[Step, None]:
+        """Store one checkpoint, and prune its thread, in one round trip.
+
+        Of a thread with subgraphs or delta channels, what has to go is decided here,
+        beforehand, on what the memory remembers. Where that is not what is there, it
+        goes in a round trip of its own.
+
+        Raises:
+            ThreadDeletedError: The thread was deleted under the run, and one of its
+                channels can only be rebuilt from what is gone.
+        """
+        if self._keep is None:
+            yield from self._store(wanted, sql.SAVE, {})
+        elif wanted.target.ns:
+            (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
+            stored = _stored(wanted, answer[2])
+            self._memory.saved(wanted.target.thread, stored)
+        elif self._memory.is_plain(wanted.target.thread) and not wanted.delta:
+            yield from self._save_plain(wanted, self._keep)
+        else:
+            yield from self._save_any(wanted, self._keep)
+
+    def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
+        """To a thread that had neither subgraphs nor delta channels at its last save."""
+        (answer, *_), _ = yield from self._store(wanted, sql.SAVE_AND_TRIM_PLAIN, {"keep": keep})
+        if answer[2]:  # somebody else has put some there
+            place = (self._names, *wanted.target.thread)
+            _, found = yield [*self._names.lock(*wanted.target.thread), facts(*place)]
+            yield from self._trim(wanted, [Stored.read(row) for row in found], keep)
+
+    def _save_any(self, wanted: Save, keep: int) -> Plan[Step, None]:
+        whose = wanted.target.thread
+        known = self._memory.rows(whose)
+        expected: str | None = None
+        doomed: list[Stored] = []
+        drops: list[Statement] = []
+        if known:
+            new = _stored(wanted)
+            thread = [*(one for one in known if one.key != new.key), new]
+            try:
+                kept = newest_roots(thread, keep)
+            except LeaveWholeError:
+                pass  # as it is remembered; what is there will be told
+            else:
+                expected = seen(thread, new.key)
+                doomed = [one for one in thread if one.key not in kept]
+                drops = drop_these(self._names, *whose, thread, doomed, guarded=True, saved=new.key)
+        more = {"keep": keep, "seen": expected}
+        found, gone = yield from self._store(wanted, sql.SAVE_AND_TRIM, more, drops)
+        _, _, special, written_by, *_ = found[0]
+        if not special:
+            self._memory.learn(whose, ())
+            return
+        stored = _stored(wanted, written_by)
+        # Where there is nothing to tell, the rest of that one row is empty.
+        others = [Stored.read(row) for _, _, _, _, *row in found if row[0] is not None]
+        if others:
+            thread = [*(one for one in others if one.key != stored.key), stored]
+            yield from self._trim(wanted, thread, keep)
+        elif gone and not gone[-1]:
+            self._memory.forget(whose)
+        else:
+            self._memory.saved(whose, stored, [one.key for one in doomed])
+
+    def _store(
+        self,
+        wanted: Save,
+        template: str,
+        more: dict[str, Any],
+        drops: Sequence[Statement] = (),
+    ) -> Plan[Step, tuple[list[Any], list[int]]]:
+        """Store it; gives what the statement told, and what the ``drops`` took."""
+        target = wanted.target
+        lock = self._names.lock(*target.thread)
+        for whole in (False, True):
+            params = wanted.params(whole=whole) | more
+            _, found, *gone = yield [*lock, self._names.hot(template, params), *drops]
+            missing, orphaned, *_ = found[0]
+            if orphaned:
+                raise ThreadDeletedError(
+                    f"thread {target.thread_id!r} was deleted while a graph was running on it: "
+                    f"checkpoint {wanted.checkpoint_id} was not saved, because its parent "
+                    f"{target.checkpoint_id}, from which a channel is rebuilt, is gone. "
+                    "Start the run again"
+                )
+            if not missing:
+                break
+            # The run saved only what changed, relying on values that are gone: it still
+            # has them all in hand, so the checkpoint is stored whole.
+        return found, gone
+
+    def _trim(self, wanted: Save, thread: Sequence[Stored], keep: int) -> Plan[Step, None]:
+        """Prune a thread as it was a moment ago; if it has moved since, read it again."""
+        whose = wanted.target.thread
+        rule: Rule = partial(newest_roots, keep=keep)
+        self._memory.learn(whose, thread)
+        doomed = doomed_of(whose[1], thread, rule)
+        if not doomed:
+            return
+        statements = drop_these(self._names, *whose, thread, doomed, guarded=True)
+        try:
+            *_, gone = yield [*self._names.lock(*whose), *statements]
+            if gone:
+                self._memory.gone(whose, [one.key for one in doomed])
+            else:
+                self._memory.forget(whose)
+                yield Transaction(prune(self._names, *whose, rule))
+        except RetentionError:
+            # The save itself is done; the next one prunes what this one left.
+            logger.exception("thread %r was saved but not pruned", whose[1])
+
+
+def _stored(wanted: Save, transaction: int | None = None) -> Stored:
+    by = None if transaction is None else str(transaction & _ROW_XID)
+    return Stored.of(wanted, by)
