@@ -13,13 +13,36 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 
+class Trips:
+    """Counts round trips: how often a client spoke again after the server had answered.
+
+    Attributes:
+        count: So many, over all connections.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._answered = True
+
+    def asked(self) -> None:
+        """Note that the client has sent something."""
+        self.count += self._answered
+        self._answered = False
+
+    def answered(self) -> None:
+        """Note that the server has."""
+        self._answered = True
+
+
 @contextmanager
-def far_away(dsn: str, delay: float) -> Iterator[str]:
+def far_away(dsn: str, delay: float) -> Iterator[tuple[str, Trips]]:
     """Give a DSN by which whatever a client sends arrives ``delay`` seconds later.
 
     What is sent while something is on its way is not held up by it, as on a real line, so a
-    call takes longer by ``delay`` for each round trip.
+    call takes longer by ``delay`` for each round trip. The trips are counted too, as long as
+    one connection at a time is in use.
     """
+    trips = Trips()
     where = conninfo_to_dict(dsn)
     host, port = str(where["host"]), where.get("port") or 5432
     listener = socket.create_server(("127.0.0.1", 0))
@@ -40,18 +63,17 @@ def far_away(dsn: str, delay: float) -> Iterator[str]:
             open_.extend((client, server))
             line: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
             for target, args in (
-                (_receive, (client, line, delay)),
+                (_receive, (client, line, delay, trips)),
                 (_deliver, (line, server)),
-                (_pass_on, (server, client)),
+                (_pass_on, (server, client, trips)),
             ):
                 threading.Thread(target=target, args=args, daemon=True).start()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
     try:
-        yield make_conninfo(
-            dsn, host="127.0.0.1", port=listener.getsockname()[1], sslmode="disable"
-        )
+        port_here = listener.getsockname()[1]
+        yield make_conninfo(dsn, host="127.0.0.1", port=port_here, sslmode="disable"), trips
     finally:
         for one in open_:
             with suppress(OSError):
@@ -61,10 +83,14 @@ def far_away(dsn: str, delay: float) -> Iterator[str]:
 
 
 def _receive(
-    source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]], delay: float
+    source: socket.socket,
+    line: queue.SimpleQueue[tuple[float, bytes]],
+    delay: float,
+    trips: Trips,
 ) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
+            trips.asked()
             line.put((time.perf_counter() + delay, data))
     line.put((0.0, b""))
 
@@ -80,8 +106,9 @@ def _deliver(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket
             target.sendall(data)
 
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
+def _pass_on(source: socket.socket, target: socket.socket, trips: Trips) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
+            trips.answered()
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)

@@ -19,7 +19,7 @@ def measure(options: Options) -> Row:
     with postgres() as server:
         dsn = prepare(server)
         with (
-            far_away(dsn, _DELAY) as far_dsn,
+            far_away(dsn, _DELAY) as (far_dsn, trips),
             both(dsn, keep_checkpoints=1) as (ours, upstream),
             both(far_dsn, keep_checkpoints=1) as (far_ours, far_upstream),
         ):
@@ -31,13 +31,20 @@ def measure(options: Options) -> Row:
             for saver in (ours, upstream, far_ours, far_upstream):
                 timed(saver)
             times = take_turns(rounds, ours=lambda: timed(ours), upstream=lambda: timed(upstream))
+            counts: dict[str, list[float]] = {"ours": [], "upstream": []}
+
+            def far_away_timed(name: str, saver: object) -> float:
+                before = trips.count
+                seconds = timed(saver)
+                counts[name].append((trips.count - before) / SAVES)
+                return seconds
+
             far = take_turns(
                 max(5, rounds // 10),
-                ours_at_2_ms=lambda: timed(far_ours),
-                upstream_at_2_ms=lambda: timed(far_upstream),
+                ours_at_2_ms=lambda: far_away_timed("ours", far_ours),
+                upstream_at_2_ms=lambda: far_away_timed("upstream", far_upstream),
             )
-    trips = (min(far["ours_at_2_ms"]) - min(times["ours"])) / _DELAY
-    theirs = (min(far["upstream_at_2_ms"]) - min(times["upstream"])) / _DELAY
+    added = {name: (min(far[f"{name}_at_2_ms"]) - min(times[name])) / _DELAY for name in counts}
     return Row(
         "tenant saver put",
         f"Row-Level Security, keep_checkpoints=1, {rounds} x {SAVES} saves",
@@ -48,10 +55,17 @@ def measure(options: Options) -> Row:
                 0.9,
                 at_most=False,
             ),
-            # Timers wake late, so a trip through the relay takes a little more than its delay.
-            Goal("each save at 2 ms of added latency", trips, 1.3, unit="round trips"),
+            Goal("each save, counted on the way", max(counts["ours"]), 1, unit="round trips"),
         ],
-        [*describe(times | far), f"upstream: {theirs:.2f} round trips at 2 ms"],
+        [
+            *describe(times | far),
+            f"upstream: {max(counts['upstream']):.2f} round trips each save",
+            # Timers wake late, so a trip through the relay takes a little more than its delay.
+            *(
+                f"{name}: {more:.2f} times the 2 ms of added latency"
+                for name, more in added.items()
+            ),
+        ],
         why="a save pins its tenant, locks its thread, checks the policy of each row and prunes, "
         "all of which upstream does not",
     )
