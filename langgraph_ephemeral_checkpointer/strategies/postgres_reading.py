@@ -66,18 +66,25 @@ _PAGE = f"""
 # For the idle rule alone the greatest id is enough of a thread that lives: each aggregate
 # more costs half as much again. What may be expired is then looked at in full, unless it is
 # to be reported unread: then its greatest id goes with it. (As "C" collates, which is cheaper:
-# ids that tell a time are in the order of time whatever they are collated by.)
+# ids that tell a time are in the order of time whatever they are collated by.) As a rule no
+# id of a page is odd, which one regular expression for all of them together tells in a fraction of
+# the time of one for each.
+_ODD_LAST_ID = f"(NOT (SELECT usual FROM form) AND {_IS_ODD.format(id='last_id')})"
 _QUIET_PAGE = f"""
     WITH page AS MATERIALIZED (
         SELECT thread_id, max(checkpoint_id COLLATE "C") AS last_id
         FROM checkpoints
         WHERE %(after)s::text IS NULL OR thread_id > %(after)s
         GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s
+    ), form AS MATERIALIZED (
+        SELECT coalesce(bool_and(last_id LIKE '{LIKE_UUID6}')
+                        AND NOT string_agg(last_id, '') ~ '[^0-9a-f-]', true) AS usual
+        FROM page
     )
     SELECT thread_id, NULL, CASE
-        WHEN last_id < %(unread_before)s AND NOT {_IS_ODD.format(id="last_id")} THEN last_id
+        WHEN last_id < %(unread_before)s AND NOT {_ODD_LAST_ID} THEN last_id
     END FROM page
-    WHERE last_id < %(newest_before)s OR {_IS_ODD.format(id="last_id")}
+    WHERE last_id < %(newest_before)s OR {_ODD_LAST_ID}
     UNION ALL
     SELECT max(thread_id), count(*), NULL FROM page
 """
