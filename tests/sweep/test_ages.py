@@ -62,6 +62,17 @@ AGES = {
 }
 
 
+@pytest.mark.parametrize("form", ["version 4", "the form of a v6, but no hex"])
+async def test_the_only_odd_id_of_all_is_noticed(backend, form):
+    for thread_id, checkpoints in (("usual", AGES["v6 young"][0]), ("odd", AGES[form][0])):
+        for checkpoint_id, ts in checkpoints:
+            await backend.put(thread_id, checkpoint_id, ts=ts)
+
+    result = await backend.sweep(POLICY, clock=lambda: NOW)
+
+    assert result.deleted_thread_ids == ["odd"]
+
+
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry", "live"])
 async def test_the_age_of_every_form_of_id(backend, dry_run):
     expected = {"goes": set(), "stays": set(), "unknown": set()}
