@@ -172,10 +172,24 @@ _STAYS = """
 # unfolding all it names.
 _NAMED = """
     SELECT n.channel, c.versions ->> n.channel AS version
-    FROM ({rows}) AS c CROSS JOIN (
-        SELECT DISTINCT channel FROM checkpoint_blobs
-        WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
-    ) AS n
+    FROM ({rows}) AS c CROSS JOIN unnest(s.channels) AS n (channel)
+"""
+
+# Those channels, from one to the next along the key: few stand for many blobs.
+_CHANNELS = """
+    ARRAY (
+        WITH RECURSIVE found AS (
+            (SELECT channel FROM checkpoint_blobs
+             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+             ORDER BY channel LIMIT 1)
+            UNION ALL
+            SELECT (SELECT b.channel FROM checkpoint_blobs b
+                    WHERE b.thread_id = s.thread_id AND b.checkpoint_ns = s.checkpoint_ns
+                    AND b.channel > found.channel ORDER BY b.channel LIMIT 1)
+            FROM found WHERE found.channel IS NOT NULL
+        )
+        SELECT channel FROM found WHERE channel IS NOT NULL
+    )
 """
 
 # The blobs that a row that goes refers to and no row that stays does. One that nothing
@@ -184,9 +198,11 @@ FREED_BLOBS = (
     f"({_NAMED.format(rows=_GONE.format(columns=_VERSIONS))}EXCEPT {_NAMED.format(rows=_STAYS)})"
 )
 
-DELETE_BLOBS = f"""{_SPACES}
+DELETE_BLOBS = f"""{_SPACES}, named AS MATERIALIZED (
+    SELECT s.*, {_CHANNELS} AS channels FROM spaces s
+)
 DELETE FROM checkpoint_blobs WHERE ctid = ANY (ARRAY (
-    SELECT b.tid FROM spaces s
+    SELECT b.tid FROM named s
     CROSS JOIN LATERAL (
         SELECT stored.tid FROM {{freed}} AS freed
         JOIN (
