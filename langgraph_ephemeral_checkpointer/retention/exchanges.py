@@ -91,6 +91,14 @@ def facts_of(message: BaseMessage) -> Facts:
     return facts_from(vars(message))
 
 
+def words_of(message: BaseMessage) -> Facts:
+    """The facts of a message object, named by what it says, whether it has an id or not."""
+    facts = facts_of(message)
+    if facts.key.startswith(NO_ID):
+        return facts
+    return replace(facts, key=_digest(facts.role, vars(message)))
+
+
 def number(facts: Iterable[Facts]) -> list[Facts]:
     """Tell messages without an id and with the same words apart by their order."""
     seen: Counter[str] = Counter()
@@ -203,12 +211,20 @@ def verdicts(
     ]
 
 
-def _expired(message: Facts | None, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
-    if message is None:
-        return False
-    moment = born.get(message.key, message.stamp)
+def began(message: Facts, born: Mapping[str, datetime]) -> datetime | None:
+    """When a message was first saved, or None where nothing tells.
+
+    Args:
+        message: The message.
+        born: Ages known from elsewhere, by message key; they count before the stamp.
+    """
     if message.stamp is not None and message.key.startswith(NO_ID):
-        moment = message.stamp  # the same words may have been said before
+        return message.stamp  # the same words may have been said before
+    return born.get(message.key, message.stamp)
+
+
+def _expired(message: Facts | None, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
+    moment = began(message, born) if message else None
     return moment is not None and moment < as_utc(cutoff)
 
 

@@ -21,9 +21,10 @@ from .backlog import Backlog, Thread
 from .exchanges import facts_of, is_human, last_opening, number, verdicts
 from .folding import REMOVE_ALL
 from .image import END
+from .naming import known_stamps, names_of
 from .payloads import is_overwrite, is_snapshot
 from .result import PurgeResult
-from .stamps import STAMP_KEY, FirstSeen, format_stamp, is_stamped, stamp_of, with_stamp
+from .stamps import FirstSeen, Name, Place, format_stamp, is_stamped, stamp_of, with_stamp
 from .versions import STEP_CHANNELS
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class Keeper:
             plain = channel.startswith("__") or not self._selected(channel)
             messages = None if plain else messages_in(value, single=True)
             if messages:
-                value = rebuilt(value, self._stamped(thread, messages, now))
+                value = rebuilt(value, self._stamped(thread, None, messages, now))
             stamped.append((channel, value))
         return stamped
 
@@ -120,7 +121,19 @@ class Keeper:
     def _selected(self, channel: str) -> bool:
         return self.channels is None or channel in self.channels
 
-    def _stamped(self, thread: Thread, messages: Sequence[Any], now: str) -> list[Any]:
+    def _stamped(
+        self, thread: Thread, place: Place | None, messages: Sequence[Any], now: str
+    ) -> list[Any]:
+        """The messages with stamps: those that are remembered, else ``now``.
+
+        Args:
+            thread: The thread.
+            place: Which channel's whole value they are. None for what is added to one: that
+                is stored once, and how often the channel has the same words already, a write
+                does not tell.
+            messages: The messages.
+            now: The stamp of what is seen for the first time.
+        """
         bare = [
             index
             for index, message in enumerate(messages)
@@ -128,14 +141,13 @@ class Keeper:
         ]
         if not bare:
             return list(messages)
-        if all(messages[index].id for index in bare):
-            keys = [str(messages[index].id) for index in bare]
-        else:
-            facts = number(map(facts_of, messages))
-            keys = [facts[index].key for index in bare]
         stamped = list(messages)
-        stamps = self._first_seen.stamps(thread, keys, now)
-        for index, stamp in zip(bare, stamps, strict=True):
+        names = names_of(messages, place)
+        known = [index for index in bare if names[index] is not None]
+        stamps = dict.fromkeys(bare, now)
+        found = self._first_seen.stamps(thread, [names[index] for index in known], now)  # type: ignore[misc]
+        stamps.update(zip(known, found, strict=True))
+        for index, stamp in stamps.items():
             stamped[index] = with_stamp(messages[index], stamp)
         return stamped
 
@@ -162,7 +174,7 @@ class Keeper:
             messages = messages_in(value) if self._selected(channel) else None
             if not messages or channel in STEP_CHANNELS - {END}:
                 continue
-            stamped = self._stamped(thread, messages, now)
+            stamped = self._stamped(thread, (ns, channel), messages, now)
             stored[channel] = rebuilt(value, stamped)
             if cutoff is None or not _anything_older(stamped, cutoff):
                 continue
@@ -226,14 +238,18 @@ class Keeper:
         checkpoint_id = loaded.checkpoint["id"]
         openings = set()
         present: dict[str, list[Any]] = {}
+        stored: dict[Name, str] = {}
         for channel, value in loaded.checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
             if messages is None:
                 continue
             present[channel] = messages
-            self._first_seen.remember(thread, _known(messages))
+            stored |= known_stamps(messages, (ns, channel))
             if self.max_age is not None:
                 self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
+        self._first_seen.remember(thread, stored.items())
+        if newest:
+            self._first_seen.renew(thread, ns, stored)
         waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
         if waiting:
             for messages in present.values():
@@ -262,7 +278,8 @@ class Keeper:
             if not self._selected(channel):
                 continue
             messages = _rebuild([entry.get("seed"), *(write[2] for write in entry["writes"])])
-            self._first_seen.remember(thread, _known(messages))
+            known = known_stamps(messages, (ns, channel))
+            self._first_seen.remember(thread, known.items())
             if self.max_age is None or not messages:
                 continue
             self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
@@ -284,19 +301,14 @@ class Keeper:
                 self._backlog.forget((scope, thread_id))
         return result
 
+    def nothing_there(self, thread: Thread, ns: str) -> None:
+        """Take in that a namespace holds nothing: what is saved next is said for the first time."""
+        self._first_seen.renew(thread, ns, {})
+
     def forget(self, thread: Thread) -> None:
         """Drop what is known of a thread's messages, because it was deleted."""
         self._first_seen.forget(thread)
         self._backlog.forget(thread)
-
-
-def _known(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
-    """The stamps that messages with ids came back with from storage."""
-    return [
-        (str(message.id), stamp)
-        for message in messages
-        if message.id and isinstance(stamp := message.response_metadata.get(STAMP_KEY), str)
-    ]
 
 
 def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:

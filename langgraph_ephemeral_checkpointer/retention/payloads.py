@@ -1,4 +1,4 @@
-"""Messages inside stored values: finding them, and taking some out. Independent of storage.
+"""Messages inside stored values: finding them. Independent of storage.
 
 Works on the trees that ``documents`` opens values into, and on the objects of serializers
 whose bytes only they can read.
@@ -15,33 +15,26 @@ from typing import Any
 from langchain_core.messages import BaseMessage, convert_to_messages
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from .documents import Extension, open_value, pack, unpack
+from .documents import Extension, pack, unpack
 from .exchanges import Facts, facts_from, number
 
 # Extension codes of JsonPlusSerializer. Those of objects hold [module, name, payload, ...].
-_OBJECTS = frozenset({0, 1, 2, 3, 4, 5})
-_PYDANTIC = frozenset({4, 5})
-_SNAPSHOT = 7  # a DeltaChannel's snapshot holds the value itself
-_PAYLOAD = 2  # where the payload stands in an object
-_MESSAGE_FIELDS = frozenset({"content", "type", "response_metadata"})
-
-
-class Gone:
-    """What is left of a message that goes, until its container drops it."""
-
-
-GONE = Gone()
+OBJECTS = frozenset({0, 1, 2, 3, 4, 5})
+PYDANTIC = frozenset({4, 5})
+SNAPSHOT = 7  # a DeltaChannel's snapshot holds the value itself
+PAYLOAD = 2  # where the payload stands in an object
+MESSAGE_FIELDS = frozenset({"content", "type", "response_metadata"})
 
 
 def fields_of(node: Any) -> Mapping[str, Any] | None:
     """The fields of a message, or None where the node is none."""
     if isinstance(node, BaseMessage):
         return vars(node)
-    if isinstance(node, Extension) and node.code in _PYDANTIC:
+    if isinstance(node, Extension) and node.code in PYDANTIC:
         inner = unpack(node.data)
-        if isinstance(inner, list) and len(inner) > _PAYLOAD:
-            fields = inner[_PAYLOAD]
-            if isinstance(fields, dict) and fields.keys() >= _MESSAGE_FIELDS:
+        if isinstance(inner, list) and len(inner) > PAYLOAD:
+            fields = inner[PAYLOAD]
+            if isinstance(fields, dict) and fields.keys() >= MESSAGE_FIELDS:
                 return fields
     if isinstance(node, dict) and node.get("lc") in (1, 2) and node.get("type") == "constructor":
         name = str((node.get("id") or [""])[-1])
@@ -54,6 +47,7 @@ def fields_of(node: Any) -> Mapping[str, Any] | None:
 # By a hash of the bytes: every checkpoint of a thread holds the same messages again.
 _known: dict[bytes, Facts | None] = {}
 _KNOWN_AT_MOST = 100_000
+_NEW: Any = object()
 
 
 def facts_at(node: Any) -> Facts | None:
@@ -62,12 +56,14 @@ def facts_at(node: Any) -> Facts | None:
         fields = fields_of(node)
         return None if fields is None else facts_from(fields)
     name = hashlib.blake2b(node.data, digest_size=16, salt=bytes([node.code])).digest()
-    if name not in _known:
+    facts = _known.get(name, _NEW)
+    if facts is _NEW:
         fields = fields_of(node)
+        facts = None if fields is None else facts_from(fields)
         if len(_known) >= _KNOWN_AT_MOST:
-            _known.clear()
-        _known[name] = None if fields is None else facts_from(fields)
-    return _known.get(name)
+            _known.clear()  # by any thread at any time: what is asked for is not read twice
+        _known[name] = facts
+    return facts  # type: ignore[no-any-return]
 
 
 def items_of(node: Any) -> list[Facts | None]:
@@ -94,13 +90,13 @@ def conversation(tree: Any) -> list[Facts] | None:
 def is_snapshot(tree: Any) -> bool:
     """Whether the value is a DeltaChannel's snapshot."""
     if isinstance(tree, Extension):
-        return tree.code == _SNAPSHOT
+        return tree.code == SNAPSHOT
     return type(tree).__name__ == "_DeltaSnapshot"
 
 
 def is_overwrite(tree: Any) -> bool:
     """Whether a write replaces the channel's value instead of adding to it."""
-    if isinstance(tree, Extension) and tree.code in _OBJECTS:
+    if isinstance(tree, Extension) and tree.code in OBJECTS:
         inner = unpack(tree.data)
         return isinstance(inner, list) and inner[:2] == ["langgraph.types", "Overwrite"]
     if isinstance(tree, dict):
@@ -113,9 +109,9 @@ def _inside(tree: Any) -> Any:
         return tree
     if isinstance(tree, Extension):
         inner = unpack(tree.data)
-        if tree.code == _SNAPSHOT:
+        if tree.code == SNAPSHOT:
             return inner
-        payload = inner[_PAYLOAD]
+        payload = inner[PAYLOAD]
         return payload.get("value") if isinstance(payload, dict) else payload
     return tree["__overwrite__"] if isinstance(tree, dict) else tree.value
 
@@ -197,35 +193,13 @@ def _around(tree: Any, items: list[Any]) -> Any:
     if not (is_snapshot(tree) or is_overwrite(tree)):
         return items
     if isinstance(tree, Extension):
-        if tree.code == _SNAPSHOT:
+        if tree.code == SNAPSHOT:
             return Extension(tree.code, pack(items))
         inner = unpack(tree.data)
-        old = inner[_PAYLOAD]
-        inner[_PAYLOAD] = {**old, "value": items} if isinstance(old, dict) else items
+        old = inner[PAYLOAD]
+        inner[PAYLOAD] = {**old, "value": items} if isinstance(old, dict) else items
         return Extension(tree.code, pack(inner))
     return {"__overwrite__": items} if isinstance(tree, dict) else type(tree)(items)
-
-
-def scrub(node: Any, goes: Callable[[Facts], bool]) -> Any:
-    """Take messages out of a value of any shape, wherever they are in it.
-
-    Args:
-        node: The tree, or a part of it.
-        goes: Whether a message goes.
-
-    Returns:
-        The same object where nothing goes, ``GONE`` where it is a message that goes, else
-        a copy without them: lists lose them, and elsewhere an empty list takes their place.
-    """
-    if (facts := facts_at(node)) is not None:
-        return GONE if goes(facts) else node
-    if isinstance(node, list):
-        return _scrub_list(node, goes)
-    if isinstance(node, dict):
-        return _changed(node, {key: scrub(value, goes) for key, value in node.items()})
-    if isinstance(node, Extension):
-        return _scrub_extension(node, goes)
-    return _scrub_object(node, goes)
 
 
 def nodes_in(node: Any) -> dict[str, Any]:
@@ -246,11 +220,11 @@ def _parts(node: Any) -> list[Any]:
         return list(node)
     if isinstance(node, dict):
         return list(node.values())
-    if isinstance(node, Extension) and node.code == _SNAPSHOT:
+    if isinstance(node, Extension) and node.code == SNAPSHOT:
         return [unpack(node.data)]
-    if isinstance(node, Extension) and node.code in _OBJECTS:
+    if isinstance(node, Extension) and node.code in OBJECTS:
         inner = unpack(node.data)
-        return inner[_PAYLOAD : _PAYLOAD + 1] if isinstance(inner, list) else []
+        return inner[PAYLOAD : PAYLOAD + 1] if isinstance(inner, list) else []
     if type(node).__name__ == "Send" and hasattr(node, "arg"):
         return [node.arg]
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
@@ -265,68 +239,11 @@ def fields_within(tree: Any) -> Mapping[str, Any] | None:
     """
     if facts_at(tree) is not None:
         return None
-    if isinstance(tree, Extension) and tree.code in _OBJECTS:
+    if isinstance(tree, Extension) and tree.code in OBJECTS:
         (tree,) = _parts(tree) or [None]
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         tree = {field.name: getattr(tree, field.name, None) for field in dataclasses.fields(tree)}
     return tree if isinstance(tree, dict) and all(isinstance(name, str) for name in tree) else None
-
-
-def without_gone(node: Any) -> Any:
-    """An empty list in place of ``GONE``."""
-    return [] if node is GONE else node
-
-
-def _scrub_list(node: list[Any], goes: Callable[[Facts], bool]) -> list[Any]:
-    facts = items_of(node)
-    left = [
-        scrub(item, goes) if fact is None else (GONE if goes(fact) else item)
-        for item, fact in zip(node, facts, strict=True)
-    ]
-    if all(new is old for new, old in zip(left, node, strict=True)):
-        return node
-    return [item for item in left if item is not GONE]
-
-
-def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
-    if all(new[key] is old[key] for key in old):
-        return old
-    return {key: without_gone(value) for key, value in new.items()}
-
-
-def _scrub_extension(node: Extension, goes: Callable[[Facts], bool]) -> Extension:
-    if node.code not in _OBJECTS and node.code != _SNAPSHOT:
-        return node
-    inner = unpack(node.data)
-    if node.code == _SNAPSHOT:
-        left = scrub(inner, goes)
-        return node if left is inner else Extension(node.code, pack(without_gone(left)))
-    if not isinstance(inner, list) or len(inner) <= _PAYLOAD:
-        return node
-    left = scrub(inner[_PAYLOAD], goes)
-    if left is inner[_PAYLOAD]:
-        return node
-    inner[_PAYLOAD] = without_gone(left)
-    return Extension(node.code, pack(inner))
-
-
-def _scrub_object(node: Any, goes: Callable[[Facts], bool]) -> Any:
-    """Objects, of serializers whose bytes only they can read."""
-    if isinstance(node, tuple):
-        left = [scrub(item, goes) for item in node]
-        if all(new is old for new, old in zip(left, node, strict=True)):
-            return node
-        left = [without_gone(item) for item in left]
-        return type(node)(*left) if hasattr(node, "_fields") else tuple(left)
-    if type(node).__name__ == "Send" and hasattr(node, "arg"):
-        arg = scrub(node.arg, goes)
-        return node if arg is node.arg else type(node)(node.node, without_gone(arg))
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        names = [field.name for field in dataclasses.fields(node) if field.init]
-        old = {name: getattr(node, name) for name in names if hasattr(node, name)}
-        new = _changed(old, {name: scrub(value, goes) for name, value in old.items()})
-        return node if new is old else type(node)(**new)
-    return node
 
 
 def revive(serde: Any, nodes: Iterable[Any]) -> list[BaseMessage]:
@@ -343,25 +260,3 @@ def revive(serde: Any, nodes: Iterable[Any]) -> list[BaseMessage]:
             message = plain.loads_typed(("json", json.dumps(node).encode()))
         messages += convert_to_messages([message])
     return messages
-
-
-def rewrite_value(
-    serde: Any, kind: str, data: bytes | None, goes: Callable[[Facts], bool]
-) -> tuple[str, bytes] | None:
-    """Take messages out of a stored value, wherever in it they are.
-
-    Args:
-        serde: The saver's serializer.
-        kind: The type tag.
-        data: The bytes.
-        goes: Whether a message goes.
-
-    Returns:
-        The new type tag and bytes, or None where the value stays as it is.
-
-    Raises:
-        UnreadableValueError: If the serializer cannot read the value.
-    """
-    document = open_value(serde, kind, data)
-    left = scrub(document.tree, goes)
-    return None if left is document.tree else document.close(without_gone(left))

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -28,7 +29,7 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
-from .arguments import OnBeforeTrim, check_age, check_channels, cutoff_at
+from .arguments import OnBeforeTrim, acall_hook, check_age, check_channels, cutoff_at
 from .payloads import revive
 from .result import PurgeResult
 from .scrubbing import Outcome, decide
@@ -175,6 +176,8 @@ def purge_storage(storage: MessageStorage, options: PurgeOptions) -> PurgeResult
 
 async def apurge_storage(storage: MessageStorage, options: PurgeOptions) -> PurgeResult:
     """Purge one storage on the running event loop; otherwise as :func:`purge_storage`."""
+    if options.hook is not None:  # an archive may be slow: a plain one runs off the event loop
+        options = replace(options, hook=partial(acall_hook, options.hook))
     return await adrive(_purge(storage, options), AsyncSteps(storage.strategy).perform)
 
 
@@ -230,13 +233,14 @@ def _purge(storage: MessageStorage, options: PurgeOptions) -> Generator[Any, Any
     result = PurgeResult(dry_run=options.dry_run)
     started = time.monotonic()
     cutoff = cutoff_at(options.clock(), options.age)
+    unseen = set(options.channels or ())
     after = None
     while True:
         page = yield Work(lambda after=after: storage.page(after, options.batch_size))  # type: ignore[misc]
         for thread_id in page:
             result.thread_count += 1
             try:
-                yield from _purge_thread(storage, thread_id, cutoff, options, result)
+                yield from _purge_thread(storage, thread_id, cutoff, options, result, unseen)
             except StorageUnavailableError:
                 raise
             except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
@@ -245,6 +249,8 @@ def _purge(storage: MessageStorage, options: PurgeOptions) -> Generator[Any, Any
         if len(page) < options.batch_size:
             break
         after = page[-1]
+    if unseen and result.thread_count and not result.errors:
+        logger.warning("no thread has a channel named %s: nothing of it was purged", sorted(unseen))
     result.duration_seconds = time.monotonic() - started
     return result
 
@@ -255,12 +261,16 @@ def _purge_thread(
     cutoff: datetime,
     options: PurgeOptions,
     result: PurgeResult,
+    unseen: set[str],
 ) -> Generator[Any, Any, None]:
     handed_over: set[str] = set()
     for attempt in range(_ATTEMPTS):
         image = yield Work(lambda: storage.read(thread_id))
         outcome = decide(image, cutoff, options.channels)
+        result.kept.pop(thread_id, None)  # of an attempt before this one
+        result.untrimmed.pop(thread_id, None)
         _report(thread_id, outcome, result)
+        unseen -= outcome.channels_seen
         if not outcome.changes:
             return
         if not options.dry_run:
@@ -285,8 +295,10 @@ def _purge_thread(
 def _archive(hook: OnBeforeTrim, thread_id: str, messages: list[Any]) -> Generator[Any, Any, None]:
     try:
         yield Ask(hook, (thread_id, messages))
-    except ColourError:
-        raise
+    except ColourError as error:
+        raise ColourError(
+            "on_before_trim is asynchronous; use 'await apurge_messages(...)'; nothing was trimmed"
+        ) from error
     except Exception as error:
         raise RetentionError(f"on_before_trim failed ({error}); nothing was trimmed") from error
 

@@ -19,18 +19,21 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from .exchanges import HUMAN, NO_ID, Facts, digest_of, last_opening, opening, split, verdicts
+from .exchanges import (
+    HUMAN,
+    NO_ID,
+    Facts,
+    began,
+    digest_of,
+    last_opening,
+    opening,
+    split,
+    verdicts,
+)
 from .folding import name_in
 from .image import END, START, Checkpoint, Place, ThreadImage, waits
-from .payloads import (
-    keep_items,
-    keep_written,
-    picked,
-    scrub,
-    taken,
-    without_gone,
-    written,
-)
+from .payloads import keep_items, keep_written, picked, taken, written
+from .taking import GONE, scrub, without_gone
 from .unheard import unheard_in
 from .versions import STEP_CHANNELS, Version, Versions
 
@@ -54,6 +57,8 @@ class Outcome:
     """Whether an exchange stays because nothing tells how old it is."""
     interrupted: bool = False
     """Whether an exchange that is old enough stays because an interrupt waits for it."""
+    channels_seen: set[str] = dataclasses.field(default_factory=set)
+    """Every channel that holds anything."""
 
 
 def decide(
@@ -82,7 +87,9 @@ class _Scrubbing:
         self.namespaces = image.namespaces()
         self.history = Versions(image, channels)
         self.versions = self.history.found
-        self.result = Outcome({}, {}, self.history.untrimmed)
+        self.result = Outcome(
+            {}, {}, self.history.untrimmed, channels_seen=self.history.channels_seen
+        )
         self.dead: set[tuple[str, str]] = set()
         self.over: set[tuple[str, str]] = set()
         self.unheard: dict[Place, dict[str, Any]] = {}
@@ -158,7 +165,7 @@ class _Scrubbing:
                 self.result.interrupted |= bare != version.goes
                 openings = (opening(facts, exchange) for exchange in split(facts))
                 self.result.unknown_age |= any(
-                    first and first.key not in born for first in openings
+                    first and began(first, born) is None for first in openings
                 )
             if (ns, channel) in self.image.delta and not whole:
                 self._agree(versions, born, protected)
@@ -191,7 +198,7 @@ class _Scrubbing:
 
     def _exchange_goes(self, row: Checkpoint) -> bool:
         versions = self.versions.get((row.ns, row.id), {}).values()
-        talking = [version for version in versions if version.facts]
+        talking = [version for version in versions if _says(version)]
         if talking:
             return all(_last_goes(version) for version in talking)
         if row.ns not in self.chatting:
@@ -206,9 +213,9 @@ class _Scrubbing:
         return old
 
     def _talks(self, ns: str) -> bool:
-        """Whether any checkpoint of a namespace holds a message."""
+        """Whether any checkpoint of a namespace holds a message that may go one day."""
         return any(
-            version.facts
+            _says(version)
             for row in self.namespaces[ns]
             for version in self.versions.get((ns, row.id), {}).values()
         )
@@ -228,6 +235,7 @@ class _Scrubbing:
             version for versions in self.versions.values() for version in versions.values()
         )
         self.gone = go - stay
+        self.stays = {digest_of(key) or key for key in stay}
         # A copy elsewhere of a message without an id is known by its words alone.
         self.gone_words = {digest_of(key) for key in go} - {digest_of(key) for key in stay}
 
@@ -264,7 +272,10 @@ class _Scrubbing:
                     self._hand_over(self.unheard.get(place, {}))
                 self.result.changes[place] = REMOVE
                 return
-            left = without_gone(scrub(tree, self._is_gone))
+            if any(map(self._is_resumed, holders)):
+                left = self._resumable(tree)
+            else:
+                left = without_gone(scrub(tree, self._is_past))
         elif place.kind == "write" and (place in self.unheard or self._is_conversation(place)):
             if dead and not holders[0].children:
                 left = self._pending(place, tree, holders[0])
@@ -274,6 +285,21 @@ class _Scrubbing:
             return
         if left is not tree:
             self.result.changes[place] = left
+
+    def _is_resumed(self, row: Checkpoint) -> bool:
+        """Whether an answer to a pending interrupt goes on from a checkpoint."""
+        return row is self.namespaces[row.ns][-1] and self._waits(row.ns)
+
+    def _resumable(self, tree: Any) -> Any:
+        """What stays of the tasks and the question of a step that waits for an answer.
+
+        The task that gets the answer, and the human who gives it, may rely on a message that
+        they were given by itself; a list of messages may be shorter than it was.
+        """
+        left = scrub(tree, self._is_gone, alone=False)
+        left = tree if left is GONE else left
+        self.result.interrupted |= scrub(left, self._is_gone) is not left
+        return left
 
     def _is_conversation(self, place: Place) -> bool:
         return any(
@@ -356,6 +382,17 @@ class _Scrubbing:
         said = digest_of(fact.key)
         return said in self.gone_words if said else fact.key in self.gone
 
+    def _is_past(self, fact: Facts) -> bool:
+        """Whether a message goes from a step that nothing will go on from.
+
+        One that no channel holds any more goes by its own stamp, as it is never older than
+        its exchange: an interrupt kept it when the channels lost it.
+        """
+        if self._is_gone(fact):
+            return True
+        old = fact.stamp is not None and fact.stamp < self.cutoff
+        return old and fact.role != _SYSTEM and (digest_of(fact.key) or fact.key) not in self.stays
+
     def _hand_over(self, nodes: Mapping[str, Any]) -> None:
         for key, node in nodes.items():
             self.result.going.setdefault(key, node)
@@ -376,7 +413,11 @@ def _sorted_out(versions: Iterable[Version]) -> tuple[set[str], set[str]]:
     return go, stay
 
 
+def _says(version: Version) -> bool:
+    """Whether a conversation has more in it than rules for the model, which never go."""
+    return any(fact.role != _SYSTEM for fact in version.facts)
+
+
 def _last_goes(version: Version) -> bool:
     last = split(version.facts)[-1]
-    verdict = [version.goes[index] for index in last if version.facts[index].role != _SYSTEM]
-    return bool(verdict) and all(verdict)
+    return all(version.goes[index] for index in last if version.facts[index].role != _SYSTEM)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 
@@ -20,6 +20,12 @@ STAMP_KEY = "checkpointed_at"
 """Where the stamp is, in ``response_metadata``."""
 
 M = TypeVar("M", bound=BaseMessage)
+
+Place: TypeAlias = tuple[str, str]
+"""A namespace of a thread and a channel in it."""
+
+Name: TypeAlias = str | tuple[Place, str]
+"""A message's id, or the place that holds it and a digest of its words."""
 
 # Merging chunks concatenates strings, so several moments may stand in one stamp; the
 # look-ahead makes a fraction or an offset give back the digits of the next one's year.
@@ -112,6 +118,10 @@ class FirstSeen:
     A run keeps its own, unstamped message objects, and hands them to the saver at every
     superstep; this is what gives them the same stamp each time.
 
+    A message is named by its id, or where that names no single message by the pair of the
+    place that holds it and its words. The same words may be said again another day, so such
+    names only hold until the place is loaded again.
+
     Args:
         limit: How many messages to remember at most. The least recently used threads are
             forgotten first; their messages carry stamps in storage by then.
@@ -120,13 +130,13 @@ class FirstSeen:
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         self._count = 0
-        self._threads: OrderedDict[Hashable, dict[str, str]] = OrderedDict()
+        self._threads: OrderedDict[Hashable, dict[Name, str]] = OrderedDict()
         self._lock = threading.Lock()  # parallel nodes save from several threads at once
 
     def __len__(self) -> int:
         return self._count
 
-    def stamps(self, thread: Hashable, keys: Sequence[str], default: str) -> list[str]:
+    def stamps(self, thread: Hashable, keys: Sequence[Name], default: str) -> list[str]:
         """The stamps of these messages of a thread; those never seen get ``default``."""
         with self._lock:
             known = self._threads.setdefault(thread, {})
@@ -137,14 +147,35 @@ class FirstSeen:
             self._evict(thread)
             return stamps
 
-    def remember(self, thread: Hashable, stamps: Iterable[tuple[str, str]]) -> None:
-        """Take in stamps that were read from storage."""
+    def renew(self, thread: Hashable, ns: str, stored: Mapping[Name, str]) -> None:
+        """Forget what has no id in a namespace, because a run may begin that says it anew.
+
+        Args:
+            thread: The thread.
+            ns: The namespace.
+            stored: The stamps that are stored there. These are kept, where they are known:
+                somebody may look at a run that is under way.
+        """
+        with self._lock:
+            known = self._threads.get(thread, {})
+            stale = [
+                name
+                for name, stamp in known.items()
+                if isinstance(name, tuple) and name[0][0] == ns and stored.get(name) != stamp
+            ]
+            for name in stale:
+                del known[name]
+            self._count -= len(stale)
+
+    def remember(self, thread: Hashable, stamps: Iterable[tuple[Name, str]]) -> None:
+        """Take in the stamps of messages with ids that were read from storage."""
         with self._lock:
             known = self._threads.setdefault(thread, {})
             self._threads.move_to_end(thread)
             before = len(known)
             for key, stamp in stamps:
-                known.setdefault(key, stamp)
+                if isinstance(key, str):
+                    known.setdefault(key, stamp)
             self._count += len(known) - before
             self._evict(thread)
 

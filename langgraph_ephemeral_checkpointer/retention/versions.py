@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
@@ -41,6 +42,8 @@ class Versions:
         """By (namespace, checkpoint id) and channel."""
         self.untrimmed: dict[str, str] = {}
         """Why a channel is left alone, by channel."""
+        self.channels_seen: set[str] = set()
+        """Every channel that holds anything."""
 
     def collect(self, ns: str, rows: list[Checkpoint]) -> dict[str, bool]:
         """Take in the conversations of a namespace.
@@ -50,6 +53,7 @@ class Versions:
             at: a list of messages and of nothing else, at every checkpoint.
         """
         held = self._conversations(ns, rows)
+        self.channels_seen.update(held)
         for channel in filter(held.get, held):
             self._collect(ns, rows, channel)
         return held
@@ -62,7 +66,10 @@ class Versions:
                     self._leave(ns, channel, str(self.image.unreadable[place]))
                     other.add(channel)
                     continue
-                facts = conversation(self.image.documents[place].tree)
+                tree = self.image.documents[place].tree
+                if tree is None:
+                    continue  # nothing yet, or nothing more: no value of another kind
+                facts = conversation(tree)
                 if facts is None:
                     other.add(channel)
                 elif facts:
@@ -160,6 +167,8 @@ class Versions:
         for versions in self.found.values():
             for version in versions.values():
                 moment = version.checkpoint.moment
+                # Two messages with one id: each has an age of its own, by its own stamp.
+                ambiguous |= repeated(version.facts)
                 for fact in version.facts:
                     if "/" in fact.key and "@" not in fact.key and (said := digest_of(fact.key)):
                         # Two messages say the same and have no id: which of them an older
@@ -169,4 +178,12 @@ class Versions:
                         stamps[fact.key] = min(fact.stamp, stamps.get(fact.key, fact.stamp))
                     elif fact.stamp is None and moment is not None:
                         held[fact.key] = min(moment, held.get(fact.key, moment))
-        return {key: at for key, at in held.items() if key not in ambiguous} | stamps
+        return {key: at for key, at in (held | stamps).items() if key not in ambiguous}
+
+
+def repeated(facts: list[Facts]) -> set[str]:
+    """The keys that more than one message of a conversation has."""
+    counts = Counter(fact.key for fact in facts)
+    return (
+        {key for key, count in counts.items() if count > 1} if len(counts) < len(facts) else set()
+    )

@@ -170,10 +170,13 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         return self._keeper.outgoing_writes(thread, writes)
 
     def _incoming(self, config: Any, loaded: CheckpointTuple | None) -> CheckpointTuple | None:
+        newest = not config["configurable"].get("checkpoint_id")
         if loaded is None:
+            if newest:
+                ns = config["configurable"].get("checkpoint_ns", "")
+                self._keeper.nothing_there(self._thread(config), ns)
             return None
         ns = loaded.config["configurable"].get("checkpoint_ns", "")
-        newest = not config["configurable"].get("checkpoint_id")
         return self._keeper.incoming(self._thread(loaded.config), ns, loaded, newest=newest)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Any:

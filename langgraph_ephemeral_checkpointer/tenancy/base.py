@@ -208,7 +208,11 @@ class TenantSaver(BaseCheckpointSaver[str]):
         def loading() -> Plan[Step, CheckpointTuple | None]:
             found = yield from plans.load(self.names, self.serde, target)
             newest = target.checkpoint_id is None
-            return found and self._messages.incoming(target.thread, target.ns, found, newest=newest)
+            if found is None:
+                if newest:
+                    self._messages.nothing_there(target.thread, target.ns)
+                return None
+            return self._messages.incoming(target.thread, target.ns, found, newest=newest)
 
         return loading()
 

@@ -10,8 +10,13 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
-from langgraph_ephemeral_checkpointer.retention.documents import UnreadableValueError, open_value
-from langgraph_ephemeral_checkpointer.retention.payloads import rewrite_value
+from langgraph_ephemeral_checkpointer.retention import payloads
+from langgraph_ephemeral_checkpointer.retention.documents import (
+    UnreadableValueError,
+    open_value,
+    unpack,
+)
+from langgraph_ephemeral_checkpointer.retention.taking import rewrite_value
 
 MESSAGES = [
     HumanMessage("GONE", id="gone"),
@@ -147,3 +152,29 @@ def test_what_cannot_be_read_is_an_error_that_says_so(tag, data):
 def test_values_without_any_content_have_no_messages():
     for tag, data in (("null", b""), ("bytes", b"GONE"), ("empty", b"")):
         assert rewrite_value(JsonPlusSerializer(), tag, data, _goes) is None
+
+
+def test_an_argument_that_goes_leaves_its_place_to_an_empty_list():
+    """A task's message is the second argument of a Send; a third one must not become it."""
+    serde = JsonPlusSerializer()
+    sends = [Send("node", MESSAGES[0]), Send("node", {"one": MESSAGES[0]})]
+
+    left = rewrite_value(serde, *serde.dumps_typed(sends), _goes)
+
+    assert left is not None
+    assert serde.loads_typed(left) == [Send("node", []), Send("node", {"one": []})]
+
+
+def test_the_facts_of_a_message_are_found_while_another_thread_empties_the_cache(monkeypatch):
+    """A purge that missed them would take the conversation for a value of another kind."""
+
+    class Emptied(dict):  # type: ignore[type-arg]
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    serde = JsonPlusSerializer()
+    tree = unpack(serde.dumps_typed([MESSAGES[0]])[1])
+    monkeypatch.setattr(payloads, "_known", Emptied())
+    assert [payloads.conversation(tree) is not None for _ in range(3)] == [True] * 3

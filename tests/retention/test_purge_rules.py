@@ -109,6 +109,34 @@ async def test_asynchronous_savers_are_purged_by_apurge_messages_only(kind, pg_d
             assert "OLDWORD" not in repr(found)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "connection"])
+async def test_a_plain_archive_does_not_block_the_event_loop(kind, pg_dsn):
+    """It waits for something that the loop does meanwhile."""
+    async with _async_saver(kind, pg_dsn) as saver:
+        await saver.setup()  # type: ignore[attr-defined]
+        await _graph(saver).ainvoke({"messages": [("user", "OLDWORD")]}, _config())
+        loop, ticked = asyncio.get_running_loop(), threading.Event()
+        heard: list[bool] = []
+
+        def archive(thread_id: str, messages: list[Any]) -> None:
+            loop.call_soon_threadsafe(ticked.set)
+            heard.append(ticked.wait(10))
+
+        result = await apurge_messages(saver, MONTH, clock=_later, on_before_trim=archive)
+        assert (result.purged_thread_ids, heard) == (["t"], [True])
+
+
+def test_a_plain_archive_that_gives_a_coroutine_is_refused_with_the_way_out(backend):
+    async def archive(thread_id: str, messages: list[Any]) -> None: ...
+
+    _say(_graph(backend.saver), "OLDWORD")
+    result = purge_messages(
+        backend.saver, MONTH, clock=_later, on_before_trim=lambda *args: archive(*args)
+    )
+    assert "await apurge_messages" in result.errors["t"]
+    assert backend.holds("OLDWORD")
+
+
 async def test_a_synchronous_saver_is_purged_from_the_event_loop_too(backend):
     await asyncio.to_thread(_say, _graph(backend.saver), "OLDWORD")
     result = await apurge_messages(backend.saver, MONTH, clock=_later)

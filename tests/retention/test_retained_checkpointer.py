@@ -284,11 +284,69 @@ def test_the_same_words_without_ids_are_told_apart(backend, clock):
     compiled = graph.compile(
         checkpointer=RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
     )
-    for _ in range(3):
+    for _ in range(6):
         compiled.invoke({"log": [HumanMessage("ok")]}, CONFIG)
         clock.pass_days(20)
+        log = compiled.get_state(CONFIG).values["log"]
+        stamps = {m.response_metadata[KEY] for m in log}
+        assert len(log) == len(stamps) <= 2
+    assert datetime.fromisoformat(max(stamps)).timestamp() == clock.now - 20 * 86400
+
+
+@pytest.mark.parametrize("name", [None, "question"])
+def test_words_said_again_after_they_have_gone_are_young(backend, clock, name):
+    """Neither the words nor an id that many messages have tells that it is the one of before."""
+
+    class State(TypedDict):
+        log: Annotated[list[Any], lambda old, new: old + new]
+
+    graph = StateGraph(State).add_node("node", lambda state: {}).add_edge(START, "node")
+    compiled = graph.compile(
+        checkpointer=RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
+    )
+    for text, days in (("ok", 40), ("other", 1), ("ok", 1), ("last", 1), ("last", 1)):
+        compiled.invoke({"log": [HumanMessage(text, id=name)]}, CONFIG)
+        clock.pass_days(days)
     log = compiled.get_state(CONFIG).values["log"]
-    assert len(log) == len({m.response_metadata[KEY] for m in log}) == 2
+    assert [message.content for message in log] == ["other", "ok", "last", "last"]
+    assert len({message.response_metadata[KEY] for message in log}) == 4
+
+
+def test_a_message_without_id_keeps_its_stamp_while_its_run_is_looked_at(backend, clock):
+    """Somebody who loads the thread beside the run does not make what the run says younger."""
+
+    class State(TypedDict):
+        log: Annotated[list[Any], lambda old, new: old + new]
+
+    saver = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
+
+    def look(state: State) -> Any:
+        saver.get_tuple(CONFIG)
+        clock.pass_days(1 / 24)
+        return {"log": [AIMessage("re")]}
+
+    graph = StateGraph(State).add_node("one", look).add_node("two", look)
+    compiled = graph.add_edge(START, "one").add_edge("one", "two").compile(checkpointer=saver)
+    begun = _stamp(clock)
+    compiled.invoke({"log": [HumanMessage("ok")]}, CONFIG, durability="sync")
+    assert compiled.get_state(CONFIG).values["log"][0].response_metadata[KEY] == begun
+
+
+def test_a_thread_that_another_process_deleted_begins_anew(backend, clock):
+    """The next message with the same words is not as old as the deleted one."""
+
+    class State(TypedDict):
+        log: Annotated[list[Any], lambda old, new: old + new]
+
+    graph = StateGraph(State).add_node("node", lambda state: {}).add_edge(START, "node")
+    saver = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
+    compiled = graph.compile(checkpointer=saver)
+    compiled.invoke({"log": [HumanMessage("ok")]}, CONFIG)
+    clock.pass_days(40)
+    backend.saver.delete_thread("t")
+    compiled.invoke({"log": [HumanMessage("ok")]}, CONFIG)
+    (message,) = compiled.get_state(CONFIG).values["log"]
+    assert message.response_metadata[KEY] == _stamp(clock)
 
 
 def test_deleting_a_thread_forgets_its_stamps(backend, clock):
