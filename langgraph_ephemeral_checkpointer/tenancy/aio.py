@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
-from psycopg import AsyncConnection, AsyncCursor, Rollback
+from psycopg import AsyncConnection, AsyncCursor, Rollback, errors
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
@@ -363,6 +363,14 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
                     work.close()
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
+    try:
+        return await _by_cursors(conn, batch)
+    except errors.InvalidSqlStatementName:
+        # As in the short way; psycopg does not notice every DISCARD ALL.
+        return await _by_cursors(conn, batch)
+
+
+async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if conn in DOUBTFUL:
         await _start_afresh(conn)
     if not HAS_PIPELINE:

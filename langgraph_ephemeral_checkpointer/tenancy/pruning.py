@@ -142,6 +142,8 @@ def drop_these(
 
 def seen(thread: Iterable[Stored], saved: Key | None = None) -> str:
     """What the guards compare: the rows and who wrote them; of the one just ``saved`` its key."""
-    rows = sorted(one.key if one.key == saved else (*one.key, one.written_by or "") for one in thread)
+    rows = sorted(
+        one.key if one.key == saved else (*one.key, one.written_by or "") for one in thread
+    )
     text = "\n".join("\n".join(row) for row in rows)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
-from psycopg import Connection, Cursor, Rollback
+from psycopg import Connection, Cursor, Rollback, errors
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
@@ -345,6 +345,14 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
                     work.close()
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
+    try:
+        return _by_cursors(conn, batch)
+    except errors.InvalidSqlStatementName:
+        # As in the short way; psycopg does not notice every DISCARD ALL.
+        return _by_cursors(conn, batch)
+
+
+def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
     if conn in DOUBTFUL:
         _start_afresh(conn)
     if not HAS_PIPELINE:

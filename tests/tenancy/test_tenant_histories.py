@@ -78,13 +78,13 @@ class History:
     """One thread, changed at random through several savers, and its model."""
 
     def __init__(self, savers: list[Any], whole: Any, keep: int | None, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311
+        self.random = random.Random(seed)
         self.savers = savers
         self.whole = whole
         self.model = Model(keep)
         self.clock = 0
         self.log: list[Any] = []
-        self.kinds = self.random.choice((("plain",), ("plain", "sub"), ("plain", "sub", "delta")))
+        self.kinds = (("plain", "sub"), ("plain", "sub", "delta"), ("plain",))[seed % 3]
 
     def step(self) -> None:
         act = self.random.choices(
@@ -94,7 +94,7 @@ class History:
 
     def _id(self) -> int:
         if self.clock and self.random.random() < 0.25:
-            return self.random.randint(max(1, self.clock - 5), self.clock)
+            return self.random.randint(max(1, self.clock - 3), self.clock)
         self.clock += 1
         return self.clock
 
@@ -105,7 +105,7 @@ class History:
         here = [id_ for space, id_ in self.model.rows if space == ns]
         parent = None
         if here and self.random.random() < 0.85:
-            parent = max(here) if self.random.random() < 0.8 else self.random.choice(here)
+            parent = max(here) if self.random.random() < 0.4 else self.random.choice(here)
         elif self.random.random() < 0.5:
             parent = checkpoint(self.random.randint(1, 60))["id"]
         before = self.model.rows.get((ns, parent or ""))

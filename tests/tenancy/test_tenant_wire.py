@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
 from langgraph_ephemeral_checkpointer.tenancy import (
@@ -194,8 +195,6 @@ def test_both_ways_leave_the_same_rows(app_dsn: str, schema: str, superuser: Any
 
 
 async def test_a_cancelled_task_leaves_a_pool_that_works(app_dsn: str, schema: str) -> None:
-    from psycopg_pool import AsyncConnectionPool
-
     async with AsyncConnectionPool(app_dsn, min_size=1, max_size=1, open=False) as pool:
         saver = AsyncTenantPostgresSaver(pool, schema=schema, keep_checkpoints=1)
         made = checkpoint(1)
@@ -243,7 +242,7 @@ def test_why_the_server_ended_the_connection_is_told(make_saver: Any, superuser:
 
 
 def test_what_is_larger_than_every_buffer_goes_both_ways(make_saver: Any) -> None:
-    large = random.Random(1).randbytes(20_000_000)  # noqa: S311
+    large = random.Random(1).randbytes(20_000_000)
     with make_saver(keep_checkpoints=1) as saver:
         for n in range(2):
             place = put(saver, "t", n, {"large": large})
@@ -341,14 +340,51 @@ async def test_it_is_so_on_an_asynchronous_connection_too(
         await saver.setup()
         await conn.execute("SET lock_timeout = '20ms'")
         key = saver.names.key("default", "t")
-        for turn in range(9):
-            if turn % 2:
-                superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
-                with pytest.raises(StorageUnavailableError, match="lock timeout"):
-                    await saver.adelete_thread("t")
-                superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
+        for _ in range(4):
+            superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+            with pytest.raises(StorageUnavailableError, match="lock timeout"):
+                await saver.adelete_thread("t")
+            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
             await saver.adelete_thread("t")
             await saver.aprune(["t"])
+
+
+def test_a_pool_may_discard_everything_whenever_a_connection_comes_back(
+    app_dsn: str, schema: str
+) -> None:
+    with ConnectionPool(
+        app_dsn,
+        min_size=1,
+        max_size=1,
+        kwargs={"autocommit": True},
+        reset=lambda conn: conn.execute("DISCARD ALL", prepare=False),
+    ) as pool:
+        saver = TenantPostgresSaver(pool, schema=schema, keep_checkpoints=2)
+        for n in range(12):
+            place = put(saver, "t", n)
+            saver.put_writes(place, [("log", n)], "task")
+            assert len([*saver.list(at("t"))]) == min(n + 1, 2)
+
+
+def test_a_save_that_fails_as_it_is_committed_is_told_of(
+    make_saver: Any, superuser: Any, schema: str
+) -> None:
+    with make_saver(keep_checkpoints=1) as saver:
+        put(saver, "t", 1)
+        superuser.execute(
+            f"CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            " BEGIN IF NEW.channel = 'bad' THEN RAISE 'refused'; END IF; RETURN NEW; END $$"
+        )
+        superuser.execute(
+            f"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {schema}.agent_threads_blobs"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+            f" EXECUTE FUNCTION {schema}.refuse()"
+        )
+        with pytest.raises(StorageError, match="refused"):
+            put(saver, "t", 2, {"bad": 1})
+        assert saver.get_tuple(at("t")).checkpoint["id"] == checkpoint(1)["id"]
+        put(saver, "t", 3)
+        assert [one.checkpoint["id"] for one in saver.list(None)] == [checkpoint(3)["id"]]
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
