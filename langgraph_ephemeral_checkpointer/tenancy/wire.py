@@ -235,23 +235,28 @@ def _flush(pgconn: PGconn) -> PQGen[None]:
 def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
     results: list[PGresult] = []
     try:
-        while True:
-            while pgconn.is_busy():
-                if (yield Wait.R):
-                    pgconn.consume_input()
-            result = pgconn.get_result()
-            if result is None:
-                if pgconn.status == _BAD:
-                    raise psycopg.OperationalError("the connection was lost")
-            elif result.status == _SYNC:
-                return results
-            else:
-                results.append(result)
+        yield from _read(pgconn, results)
     except psycopg.OperationalError:
         # A server that ends a connection says why before it does.
         if failed := _failed(results):
             raise errors.error_from_result(failed) from None
         raise
+    return results
+
+
+def _read(pgconn: PGconn, results: list[PGresult]) -> PQGen[None]:
+    while True:
+        while pgconn.is_busy():
+            if (yield Wait.R):
+                pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == _BAD:
+                raise psycopg.OperationalError("the connection was lost")
+        elif result.status == _SYNC:
+            return
+        else:
+            results.append(result)
 
 
 def _failed(results: Sequence[PGresult]) -> PGresult | None:
