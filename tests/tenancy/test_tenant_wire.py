@@ -277,8 +277,9 @@ async def test_a_task_that_is_cancelled_while_it_sends_leaves_a_connection_that_
         assert [one.checkpoint["id"] async for one in saver.alist(None)] == [made["id"]]
 
 
+@pytest.mark.parametrize("turns", [1, 4, 5])
 async def test_a_task_that_is_cancelled_twice_answers_nobody_with_what_was_left(
-    make_async_saver: Any, superuser: Any
+    make_async_saver: Any, superuser: Any, turns: int
 ) -> None:
     """Also where the error is kept, and with it all that was under way."""
     async with make_async_saver(keep_checkpoints=1) as saver:
@@ -292,7 +293,8 @@ async def test_a_task_that_is_cancelled_twice_answers_nobody_with_what_was_left(
             while superuser.execute(waiting).fetchone() == (0,):
                 await asyncio.sleep(0.01)
             task.cancel()
-            await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as kept:
                 await task
