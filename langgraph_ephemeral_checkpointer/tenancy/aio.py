@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection, AsyncCursor, Rollback, errors
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
@@ -27,12 +27,14 @@ from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, apurge_
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
+    DOUBTFUL,
     HAS_PIPELINE,
     UNPIN,
     check_isolation,
     check_role,
     in_transaction,
     isolation,
+    joins,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -157,7 +159,9 @@ class AsyncTenantPostgresSaver(TenantSaver):
             ThreadDeletedError: The thread was deleted under the run and cannot be stored
                 whole; nothing was stored.
         """
-        target, plan = self._save(config, checkpoint, metadata, new_versions)
+        target, plan = self._save(
+            config, checkpoint, metadata, new_versions, joins=joins(self.conn)
+        )
         await self._run(plan)
         return target.config(checkpoint["id"])
 
@@ -325,6 +329,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
                 if not isinstance(step, Transaction):
                     return await _round_trip(conn, step)
                 joined = in_transaction(conn, refused=step.alone)
+                if conn in DOUBTFUL and not joined:
+                    await _start_afresh(conn)
                 async with atransaction_on(conn):
                     if not joined and (level := isolation(conn)):
                         await _send(conn, [level])
@@ -348,9 +354,25 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     if HAS_PIPELINE:
         async with conn.lock:
             if fits(conn, batch):
-                return await conn.wait(exchange(conn, batch))
+                work = exchange(conn, batch)
+                try:
+                    return await conn.wait(work)
+                finally:
+                    # A wait that is interrupted twice leaves it half done, and the error
+                    # would keep it so for as long as somebody holds it.
+                    work.close()
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
+    try:
+        return await _by_cursors(conn, batch)
+    except errors.InvalidSqlStatementName:
+        # As in the short way; psycopg does not notice every DISCARD ALL.
+        return await _by_cursors(conn, batch)
+
+
+async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
+    if conn in DOUBTFUL:
+        await _start_afresh(conn)
     if not HAS_PIPELINE:
         async with atransaction_on(conn):
             return await _send(conn, batch)
@@ -365,10 +387,17 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         if not by_itself:
             await conn.set_autocommit(False)
     except BaseException:
+        DOUBTFUL.add(conn)
         if own:
             await amend(conn, autocommit=by_itself)
         raise
     return answers
+
+
+async def _start_afresh(conn: AsyncConnection[Any]) -> None:
+    async with atransaction_on(conn):
+        raise Rollback
+    DOUBTFUL.discard(conn)
 
 
 async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:

@@ -245,13 +245,15 @@ class TenantSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        *,
+        joins: bool = False,
     ) -> tuple[Target, Plan[Step, None]]:
         thread_id = self._thread(config)
         tenant = self._scopes.of_save(thread_id, new_versions)
         target = thread_target(tenant, thread_id, config)
         checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
-        return target, self._saving.save(wanted)
+        return target, self._saving.save(wanted, joins=joins)
 
     def _write(
         self,

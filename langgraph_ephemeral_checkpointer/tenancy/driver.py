@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any
 
 import psycopg
@@ -28,6 +29,13 @@ _UNAVAILABLE = (
 UNPIN = Statement(
     "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
 )
+
+DOUBTFUL: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Connections on which a pipeline outside a transaction failed, or was interrupted.
+
+Where a statement came to be prepared in it, psycopg may take it for prepared from then on,
+although the server never got to it. It starts afresh after a transaction is rolled back.
+"""
 
 
 class storage_errors:  # noqa: N801 - a context manager; as a class, since each save enters it
@@ -62,6 +70,18 @@ def _said(error: Exception) -> str:
     # The primary message alone: the detail of a key conflict would quote stored values.
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return f"{primary or error} ({type(error).__name__})"
+
+
+def joins(conn: object) -> bool:
+    """Whether what is done on a connection, or on one of a pool, joins the caller's transaction.
+
+    Asked before a call, while another may be under way on the same connection: that one is
+    no transaction.
+    """
+    return isinstance(conn, psycopg.BaseConnection) and conn.info.transaction_status in (
+        pq.TransactionStatus.INTRANS,
+        pq.TransactionStatus.INERROR,
+    )
 
 
 def in_transaction(

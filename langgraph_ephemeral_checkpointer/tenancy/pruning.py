@@ -23,14 +23,15 @@ SELECT checkpoint_ns, checkpoint_id, parent_id, callers, source, run_id,
 FROM {checkpoints} WHERE tenant = %(tenant)s::text AND thread_id = %(thread_id)s::text
 """
 # In this order: until the last of them has run, the checkpoints tell that the thread is
-# still the one that was decided on.
+# still the one that was decided on. Of a row that this transaction has written only the key
+# is compared: it is the one that is saved along, and it must be there. Where a save was not
+# stored, because a value that it relies on is gone, nothing may make room for it.
 _UNMOVED = """
   AND (%(seen)s::text IS NULL OR %(seen)s::text = (
-      SELECT md5(string_agg(concat_ws(chr(10), c.checkpoint_ns, c.checkpoint_id, c.xmin), chr(10)
+      SELECT md5(string_agg(concat_ws(chr(10), c.checkpoint_ns, c.checkpoint_id,
+                     nullif(c.xmin::text, (txid_current() & 4294967295)::text)), chr(10)
                  ORDER BY c.checkpoint_ns, c.checkpoint_id)) FROM {checkpoints} c
-      WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text
-        AND (c.checkpoint_ns IS DISTINCT FROM %(saved_ns)s::text
-             OR c.checkpoint_id IS DISTINCT FROM %(saved_id)s::text)))
+      WHERE c.tenant = %(tenant)s::text AND c.thread_id = %(thread_id)s::text))
 """
 _DROP_BLOBS = (
     """
@@ -114,13 +115,10 @@ def drop_these(
     """
     if not doomed:
         return []
-    saved_ns, saved_id = saved or (None, None)
     key = {
         "tenant": tenant,
         "thread_id": thread_id,
         "seen": seen(thread, saved) if guarded else None,
-        "saved_ns": saved_ns,
-        "saved_id": saved_id,
     }
     gone = {one.key for one in doomed}
     freed = _named(doomed) - _named(one for one in thread if one.key not in gone)
@@ -143,7 +141,9 @@ def drop_these(
 
 
 def seen(thread: Iterable[Stored], saved: Key | None = None) -> str:
-    """What the guards compare: the rows and who wrote them, all but the one just ``saved``."""
-    rows = sorted((*one.key, one.written_by or "") for one in thread if one.key != saved)
+    """What the guards compare: the rows and who wrote them; of the one just ``saved`` its key."""
+    rows = sorted(
+        one.key if one.key == saved else (*one.key, one.written_by or "") for one in thread
+    )
     text = "\n".join("\n".join(row) for row in rows)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

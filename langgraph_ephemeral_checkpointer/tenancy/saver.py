@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
-from psycopg import Connection, Cursor
+from psycopg import Connection, Cursor, Rollback, errors
 from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
@@ -27,12 +27,14 @@ from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, purge_s
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
+    DOUBTFUL,
     HAS_PIPELINE,
     UNPIN,
     check_isolation,
     check_role,
     in_transaction,
     isolation,
+    joins,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -151,7 +153,9 @@ class TenantPostgresSaver(TenantSaver):
             ThreadDeletedError: The thread was deleted under the run and cannot be stored
                 whole; nothing was stored.
         """
-        target, plan = self._save(config, checkpoint, metadata, new_versions)
+        target, plan = self._save(
+            config, checkpoint, metadata, new_versions, joins=joins(self.conn)
+        )
         self._run(plan)
         return target.config(checkpoint["id"])
 
@@ -307,6 +311,8 @@ class TenantPostgresSaver(TenantSaver):
             if not isinstance(step, Transaction):
                 return _round_trip(conn, step)
             joined = in_transaction(conn, refused=step.alone)
+            if conn in DOUBTFUL and not joined:
+                _start_afresh(conn)
             with transaction_on(conn):
                 if not joined and (level := isolation(conn)):
                     _send(conn, [level])
@@ -330,9 +336,25 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     if HAS_PIPELINE:
         with conn.lock:
             if fits(conn, batch):
-                return conn.wait(exchange(conn, batch))
+                work = exchange(conn, batch)
+                try:
+                    return conn.wait(work)
+                finally:
+                    # A wait that is interrupted twice leaves it half done, and the error
+                    # would keep it so for as long as somebody holds it.
+                    work.close()
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
+    try:
+        return _by_cursors(conn, batch)
+    except errors.InvalidSqlStatementName:
+        # As in the short way; psycopg does not notice every DISCARD ALL.
+        return _by_cursors(conn, batch)
+
+
+def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
+    if conn in DOUBTFUL:
+        _start_afresh(conn)
     if not HAS_PIPELINE:
         with transaction_on(conn):
             return _send(conn, batch)
@@ -347,10 +369,17 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
         if not by_itself:
             conn.autocommit = False
     except BaseException:
+        DOUBTFUL.add(conn)
         if own:
             mend(conn, autocommit=by_itself)
         raise
     return answers
+
+
+def _start_afresh(conn: Connection[Any]) -> None:
+    with transaction_on(conn):
+        raise Rollback
+    DOUBTFUL.discard(conn)
 
 
 def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:

@@ -46,17 +46,33 @@ class Saving:
         """Drop what is known of a thread, because it was deleted."""
         self._memory.forget(thread)
 
-    def save(self, wanted: Save) -> Plan[Step, None]:
+    def save(self, wanted: Save, *, joins: bool = False) -> Plan[Step, None]:
         """Store one checkpoint, and prune its thread, in one round trip.
 
         Of a thread with subgraphs or delta channels, what has to go is decided here,
         beforehand, on what the memory remembers. Where that is not what is there, it
         goes in a round trip of its own.
 
+        Args:
+            wanted: The checkpoint.
+            joins: It is a part of a transaction of the caller's. Nothing is decided
+                beforehand then, nor remembered: within one transaction a row can change,
+                and change back, and was written by that transaction all along.
+
         Raises:
             ThreadDeletedError: The thread was deleted under the run, and one of its
                 channels can only be rebuilt from what is gone.
         """
+        if not joins:
+            yield from self._save(wanted)
+            return
+        self.forget(wanted.target.thread)
+        try:
+            yield from self._save(wanted)
+        finally:
+            self.forget(wanted.target.thread)
+
+    def _save(self, wanted: Save) -> Plan[Step, None]:
         if self._keep is None:
             yield from self._store(wanted, sql.SAVE, {})
         elif wanted.target.ns:
@@ -90,7 +106,7 @@ class Saving:
             except LeaveWholeError:
                 pass  # as it is remembered; what is there will be told
             else:
-                expected = seen(thread, new.key)
+                expected = seen(one for one in thread if one.key != new.key)
                 doomed = [one for one in thread if one.key not in kept]
                 drops = drop_these(self._names, *whose, thread, doomed, guarded=True, saved=new.key)
         more = {"keep": keep, "seen": expected}

@@ -95,6 +95,8 @@ _PACKERS: dict[type, Callable[[Any], bytes | None]] = {
     type(None): lambda value: None,
     str: str.encode,
     bytes: bytes,
+    bytearray: bytes,
+    memoryview: bytes,
     int: _INT8,
     bool: (b"\0", b"\1").__getitem__,
     datetime: _micros,
@@ -194,9 +196,10 @@ def _pipeline(
             pgconn.exit_pipeline_mode()
         else:
             pgconn.finish()
-    failed = next((result for result in results if result.status == _FATAL), None)
+    failed = _failed(results)
     if known is not None:
         _note(known, asked, results, failed)
+    _notified(pgconn)
     if failed is not None:
         raise errors.error_from_result(failed)
     return [result for name, result in zip(asked, results, strict=True) if name is None]
@@ -212,7 +215,8 @@ def _note(
     state = None if failed is None else failed.error_field(pq.DiagnosticField.SQLSTATE)
     if state == _NO_SUCH_STATEMENT:
         known.clear()  # one is gone, so all may be; but not those that were made just now
-    for name, result in zip(asked, results, strict=True):
+    # A commit that fails gives one result more than was asked for.
+    for name, result in zip(asked, results, strict=False):
         exists = result is failed and state == _DUPLICATE_STATEMENT
         if name and (exists or result.status == _COMMAND_OK):
             known.add(name)
@@ -220,14 +224,27 @@ def _note(
 
 def _flush(pgconn: PGconn) -> PQGen[None]:
     while pgconn.flush():
-        # The server may have to be rid of its answers before it takes more.
-        ready = yield Wait.RW
+        # The server may have to be rid of its answers before it takes more. A wait that was
+        # interrupted begins anew, and then nothing is sent into here, not even a state.
+        while not (ready := (yield Wait.RW)):
+            pass
         if ready & Ready.R:
             pgconn.consume_input()
 
 
 def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
     results: list[PGresult] = []
+    try:
+        yield from _read(pgconn, results)
+    except psycopg.OperationalError:
+        # A server that ends a connection says why before it does.
+        if failed := _failed(results):
+            raise errors.error_from_result(failed) from None
+        raise
+    return results
+
+
+def _read(pgconn: PGconn, results: list[PGresult]) -> PQGen[None]:
     while True:
         while pgconn.is_busy():
             if (yield Wait.R):
@@ -237,9 +254,20 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
             if pgconn.status == _BAD:
                 raise psycopg.OperationalError("the connection was lost")
         elif result.status == _SYNC:
-            return results
+            return
         else:
             results.append(result)
+
+
+def _failed(results: Sequence[PGresult]) -> PGresult | None:
+    return next((result for result in results if result.status == _FATAL), None)
+
+
+def _notified(pgconn: PGconn) -> None:
+    """Hand on the notifications that came with the answers: nobody would look for them again."""
+    while notice := pgconn.notifies():
+        if pgconn.notify_handler:
+            pgconn.notify_handler(notice)
 
 
 def _answer(reader: Any, result: PGresult, statement: Hot) -> Any:

@@ -186,6 +186,44 @@ def test_a_save_repeated_takes_the_place_of_the_first(make_saver: Any) -> None:
         }
 
 
+def _special(other: Any, saver: Any) -> Any:
+    """A thread with a subgraph's row that ``saver`` knows; gives where its root 2 is."""
+    first = put(other, "t", 1)
+    put(other, "t", 1, config=at("t", "sub"))
+    return put(saver, "t", 2, config=first)
+
+
+def test_nothing_makes_room_for_a_save_that_is_not_stored(make_saver: Any) -> None:
+    """It goes on from a checkpoint that was pruned, and is to be sent again, whole."""
+    with make_saver(keep_checkpoints=1) as saver, make_saver() as other:
+        second = _special(other, saver)
+        third = put(saver, "t", 3, config=second)
+        made = checkpoint(4, {"log": [2], "more": 4})
+        made["channel_versions"]["log"] = checkpoint(2)["channel_versions"]["log"]
+        changed = {"more": made["channel_versions"]["more"]}
+        _, plan = saver._save(second, made, META, changed)
+        whole = plan.send(saver._perform(next(plan)))
+        assert other.get_tuple(third).checkpoint["channel_values"] == {"log": [3]}
+        with pytest.raises(StopIteration):
+            plan.send(saver._perform(whole))
+        found = [one.checkpoint["channel_values"] for one in other.list(at("t", ""))]
+        assert found == [made["channel_values"]]
+
+
+def test_what_a_transaction_of_the_callers_took_back_is_not_gone_by(make_saver: Any) -> None:
+    """The row is what it was, and written by whom it was written; what was between is not."""
+    with make_saver(keep_checkpoints=2) as saver, make_saver() as other:
+        second = _special(other, saver)
+        with saver.conn.transaction():
+            relied_on = checkpoint(2)["channel_versions"]
+            made = checkpoint(3, {"log": [2]}, versions=relied_on)
+            third = saver.put(second, made, META, {})
+            with saver.conn.transaction(force_rollback=True):
+                put(saver, "t", 3, config=second)
+        put(saver, "t", 4, config=third)
+        assert other.get_tuple(third).checkpoint["channel_values"] == {"log": [2]}
+
+
 def _row(n: int) -> Stored:
     return Stored(Row("", str(n)), None, {}, Contents())
 

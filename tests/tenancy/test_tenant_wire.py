@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from contextlib import nullcontext
 from typing import Any
 
 import psycopg
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
 from langgraph_ephemeral_checkpointer.tenancy import (
@@ -191,10 +195,6 @@ def test_both_ways_leave_the_same_rows(app_dsn: str, schema: str, superuser: Any
 
 
 async def test_a_cancelled_task_leaves_a_pool_that_works(app_dsn: str, schema: str) -> None:
-    import asyncio
-
-    from psycopg_pool import AsyncConnectionPool
-
     async with AsyncConnectionPool(app_dsn, min_size=1, max_size=1, open=False) as pool:
         saver = AsyncTenantPostgresSaver(pool, schema=schema, keep_checkpoints=1)
         made = checkpoint(1)
@@ -218,3 +218,189 @@ async def test_a_cancelled_task_leaves_a_pool_that_works(app_dsn: str, schema: s
         await saver.aput(at("t"), last, META, last["channel_versions"])
         found = [one.checkpoint["id"] async for one in saver.alist(at("t"))]
         assert found == [last["id"]]
+
+
+def test_a_notification_that_comes_with_a_save_is_handed_on(
+    make_saver: Any, superuser: Any
+) -> None:
+    with make_saver(keep_checkpoints=1) as saver:
+        put(saver, "t", 1)
+        told: list[str] = []
+        saver.conn.add_notify_handler(lambda notice: told.append(notice.payload))
+        saver.conn.execute("LISTEN news")
+        superuser.execute("NOTIFY news, 'before'")
+        put(saver, "t", 2)
+        assert told == ["before"]
+
+
+def test_why_the_server_ended_the_connection_is_told(make_saver: Any, superuser: Any) -> None:
+    with make_saver(keep_checkpoints=1) as saver:
+        put(saver, "t", 1)
+        superuser.execute("SELECT pg_terminate_backend(%s, 5000)", [saver.conn.info.backend_pid])
+        with pytest.raises(StorageUnavailableError, match="administrator command"):
+            put(saver, "t", 2)
+
+
+def test_what_is_larger_than_every_buffer_goes_both_ways(make_saver: Any) -> None:
+    large = random.Random(1).randbytes(20_000_000)
+    with make_saver(keep_checkpoints=1) as saver:
+        for n in range(2):
+            place = put(saver, "t", n, {"large": large})
+            saver.put_writes(place, [("large", large)], "task")
+        found = saver.get_tuple(at("t"))
+        assert found.checkpoint["channel_values"]["large"] == large
+        assert found.pending_writes[0][2] == large
+
+
+async def test_a_task_that_is_cancelled_while_it_sends_leaves_a_connection_that_works(
+    app_dsn: str, make_async_saver: Any, superuser: Any
+) -> None:
+    """The server waits for the thread's lock, and does not take what comes after that."""
+    async with make_async_saver(keep_checkpoints=1) as saver:
+        await saver.setup()
+        key = saver.names.key("default", "t")
+        superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+        try:
+            made = checkpoint(1, {"large": bytes(30_000_000)})
+            task = asyncio.ensure_future(saver.aput(at("t"), made, META, made["channel_versions"]))
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while superuser.execute(waiting).fetchone() == (0,):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
+        assert not saver.conn.closed
+        made = checkpoint(2)
+        await saver.aput(at("t"), made, META, made["channel_versions"])
+        assert [one.checkpoint["id"] async for one in saver.alist(None)] == [made["id"]]
+
+
+@pytest.mark.parametrize("turns", [1, 4, 5])
+async def test_a_task_that_is_cancelled_twice_answers_nobody_with_what_was_left(
+    make_async_saver: Any, superuser: Any, turns: int
+) -> None:
+    """Also where the error is kept, and with it all that was under way."""
+    async with make_async_saver(keep_checkpoints=1) as saver:
+        await saver.setup()
+        key = saver.names.key("default", "t")
+        superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+        try:
+            made = checkpoint(1)
+            task = asyncio.ensure_future(saver.aput(at("t"), made, META, made["channel_versions"]))
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while superuser.execute(waiting).fetchone() == (0,):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as kept:
+                await task
+        finally:
+            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
+        made = checkpoint(2)
+        if saver.conn.closed:
+            with pytest.raises(StorageUnavailableError):
+                await saver.aput(at("t"), made, META, made["channel_versions"])
+        else:
+            await saver.aput(at("t"), made, META, made["channel_versions"])
+            found = await saver.aget_tuple(at("t"))
+            assert found.checkpoint["id"] == made["id"]
+        assert kept
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_statement_whose_preparing_failed_is_prepared_again(
+    app_dsn: str, schema: str, superuser: Any, before: int
+) -> None:
+    """psycopg takes it for prepared, although the server never got to it."""
+    with psycopg.connect(app_dsn, autocommit=True) as conn:
+        saver = TenantPostgresSaver(conn, schema=schema)
+        saver.setup()
+        conn.execute("SET lock_timeout = '20ms'")
+        key = saver.names.key("default", "t")
+        for _ in range(before):
+            saver.delete_thread("t")
+        for _ in range(4):
+            superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+            with pytest.raises(StorageUnavailableError, match="lock timeout"):
+                saver.delete_thread("t")
+            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
+            put(saver, "t", 1)
+            saver.delete_thread("t")
+            assert saver.get_tuple(at("t")) is None
+
+
+async def test_it_is_so_on_an_asynchronous_connection_too(
+    app_dsn: str, schema: str, superuser: Any
+) -> None:
+    conn = await psycopg.AsyncConnection.connect(app_dsn, autocommit=True)
+    async with conn:
+        saver = AsyncTenantPostgresSaver(conn, schema=schema)
+        await saver.setup()
+        await conn.execute("SET lock_timeout = '20ms'")
+        key = saver.names.key("default", "t")
+        for _ in range(4):
+            superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+            with pytest.raises(StorageUnavailableError, match="lock timeout"):
+                await saver.adelete_thread("t")
+            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
+            await saver.adelete_thread("t")
+            await saver.aprune(["t"])
+
+
+def test_a_pool_may_discard_everything_whenever_a_connection_comes_back(
+    app_dsn: str, schema: str
+) -> None:
+    with ConnectionPool(
+        app_dsn,
+        min_size=1,
+        max_size=1,
+        kwargs={"autocommit": True},
+        reset=lambda conn: conn.execute("DISCARD ALL", prepare=False),
+    ) as pool:
+        saver = TenantPostgresSaver(pool, schema=schema, keep_checkpoints=2)
+        for n in range(12):
+            place = put(saver, "t", n)
+            saver.put_writes(place, [("log", n)], "task")
+            assert len([*saver.list(at("t"))]) == min(n + 1, 2)
+
+
+def test_a_save_that_fails_as_it_is_committed_is_told_of(
+    make_saver: Any, superuser: Any, schema: str
+) -> None:
+    with make_saver(keep_checkpoints=1) as saver:
+        put(saver, "t", 1)
+        superuser.execute(
+            f"CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            " BEGIN IF NEW.channel = 'bad' THEN RAISE 'refused'; END IF; RETURN NEW; END $$"
+        )
+        superuser.execute(
+            f"CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {schema}.agent_threads_blobs"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+            f" EXECUTE FUNCTION {schema}.refuse()"
+        )
+        with pytest.raises(StorageError, match="refused"):
+            put(saver, "t", 2, {"bad": 1})
+        assert saver.get_tuple(at("t")).checkpoint["id"] == checkpoint(1)["id"]
+        put(saver, "t", 3)
+        assert [one.checkpoint["id"] for one in saver.list(None)] == [checkpoint(3)["id"]]
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_serializer_may_give_any_kind_of_bytes(make_saver: Any, kind: Any) -> None:
+    class Serde(JsonPlusSerializer):
+        """One that hands out its buffer."""
+
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            tag, data = super().dumps_typed(obj)
+            return tag, kind(data)
+
+    with make_saver(serde=Serde(), keep_checkpoints=1) as saver:
+        place = put(saver, "t", 1)
+        saver.put_writes(place, [("log", 2)], "task")
+        found = saver.get_tuple(at("t"))
+        assert found.checkpoint["channel_values"] == {"log": [1]}
+        assert found.pending_writes == [("task", "log", 2)]
