@@ -102,7 +102,7 @@ WITH thread AS MATERIALIZED (
            {marked} EXISTS (
                SELECT FROM thread s WHERE s.checkpoint_ns <> '' OR cardinality(s.delta) > 0
            ) AS special,
-           (SELECT f.born_at FROM thread f LIMIT 1) AS born_at,
+           (SELECT min(f.born_at) FROM thread f) AS born_at,
            (SELECT o.checkpoint_id FROM thread o
             WHERE o.checkpoint_ns = '' AND o.checkpoint_id <> %(id)s::text
             ORDER BY o.checkpoint_id DESC OFFSET %(keep)s::bigint - 1 LIMIT 1) AS place

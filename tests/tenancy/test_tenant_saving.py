@@ -255,6 +255,19 @@ def test_a_thread_is_as_old_as_its_first_checkpoint(
     assert rows == [("other", start + 100, start + 100), ("t", start, start + 4)]
 
 
+def test_a_first_checkpoint_that_was_saved_late_makes_a_thread_as_old(
+    make_saver: Any, superuser: Any, schema: str
+) -> None:
+    """Each row that is saved takes over the earliest birth, whichever row it stands in."""
+    born = f"SELECT extract(epoch FROM born_at) FROM {schema}.agent_threads ORDER BY checkpoint_id"
+    start = 1_704_067_200
+    with make_saver(keep_checkpoints=2) as saver:
+        for n in (5, 1, 6, 7):
+            put(saver, "t", n)
+            *_, (newest,) = superuser.execute(born).fetchall()
+            assert newest == start + (5 if n in (5, 1) else 1)
+
+
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_thread_that_is_deleted_under_a_run_is_stored_whole(
     make_saver: Any, durability: str
