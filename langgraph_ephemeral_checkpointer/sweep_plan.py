@@ -208,7 +208,7 @@ class Sweep:
         """Delete page by page, so that nothing grows with the number of threads."""
         before = None
         if not self._dry_run and not self._trash.wanted:
-            before = may_stay_unread(self._settings, self._now)
+            before = may_stay_unread(self._strategy, self._settings, self._now)
         lane = SweepUnread(
             self._strategy,
             self._settings,

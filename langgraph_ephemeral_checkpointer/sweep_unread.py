@@ -35,17 +35,32 @@ Unread = tuple[str, str]
 """A thread and its greatest id."""
 
 
-def may_stay_unread(settings: SweepSettings, now: float) -> float | None:
+def may_stay_unread(strategy: Strategy, settings: SweepSettings, now: float) -> float | None:
     """Say from before when a thread may be deleted without being read first; None: no thread.
 
     Args:
+        strategy: The storage.
         settings: What the sweep is told to do.
         now: Its time, in seconds since the epoch.
     """
     asks = settings.policy_resolver, settings.on_before_delete, settings.audit_log
-    if any(one is not None for one in asks):
+    if any(one is not None for one in asks) or not _knows_of_unread(type(strategy)):
         return None
     return idle_before(settings.policy, now)
+
+
+def _knows_of_unread(kind: type[Strategy]) -> bool:
+    """Say whether whoever wrote how threads are found and deleted wrote this part as well.
+
+    A subclass of the user's that passes some threads by in ``scan``, or does more in
+    ``delete_threads``, would be passed by itself.
+    """
+    unread = _author(kind, "delete_unread")
+    return all(issubclass(unread, _author(kind, name)) for name in ("scan", "delete_threads"))
+
+
+def _author(kind: type, method: str) -> type:
+    return next(one for one in kind.__mro__ if method in vars(one))
 
 
 class SweepUnread:

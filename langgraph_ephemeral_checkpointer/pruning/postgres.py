@@ -17,6 +17,7 @@ from typing import Any
 
 from langgraph_ephemeral_checkpointer import survivors as rule
 from langgraph_ephemeral_checkpointer.birth import birth_of, mark_postgres, postgres_birth
+from langgraph_ephemeral_checkpointer.places import at
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.survivors import (
@@ -140,7 +141,8 @@ CROSS JOIN LATERAL (
 # In the statements that delete, `s` is a namespace with `below`, from which on everything
 # stays, and `kept`, an object with the ids below that as its keys. Rows are found through
 # the keys of their namespace and deleted by their ctid, which in one snapshot is exact: a row
-# that another transaction has changed since ends this one in a serialization failure.
+# that another transaction has changed since ends this one in a serialization failure. (In a
+# partitioned table each partition has a row at that place: see at().)
 _SPACES = """
 WITH spaces AS MATERIALIZED (
     SELECT thread_id, checkpoint_ns, below, kept::jsonb AS kept
@@ -198,45 +200,48 @@ FREED_BLOBS = (
     f"({_NAMED.format(rows=_GONE.format(columns=_VERSIONS))}EXCEPT {_NAMED.format(rows=_STAYS)})"
 )
 
-DELETE_BLOBS = f"""{_SPACES}, named AS MATERIALIZED (
-    SELECT s.*, {_CHANNELS} AS channels FROM spaces s
-)
-DELETE FROM checkpoint_blobs WHERE ctid = ANY (ARRAY (
-    SELECT b.tid FROM named s
+_PLACES_OF_BLOBS = """
+    SELECT b.part, b.tid FROM named s
     CROSS JOIN LATERAL (
-        SELECT stored.tid FROM {{freed}} AS freed
+        SELECT stored.part, stored.tid FROM {freed} AS freed
         JOIN (
-            SELECT ctid AS tid, channel, version FROM checkpoint_blobs
+            SELECT tableoid AS part, ctid AS tid, channel, version FROM checkpoint_blobs
             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
             OFFSET 0
         ) AS stored USING (channel, version)
     ) AS b
-))
+"""
+DELETE_BLOBS = f"""{_SPACES}, named AS MATERIALIZED (
+    SELECT s.*, {_CHANNELS} AS channels FROM spaces s
+)
+DELETE FROM checkpoint_blobs WHERE {at("checkpoint_blobs", _PLACES_OF_BLOBS)}
 """
 
 # A run saves writes in the background, and they can be there before their checkpoint, so
 # only those of rows that go do.
-DELETE_WRITES = f"""{_SPACES}
-DELETE FROM checkpoint_writes WHERE ctid = ANY (ARRAY (
-    SELECT w.tid FROM spaces s
+_PLACES_OF_WRITES = f"""
+    SELECT w.part, w.tid FROM spaces s
     CROSS JOIN LATERAL (
-        SELECT stored.tid FROM ({_GONE.format(columns="checkpoint_id")}) AS gone
+        SELECT stored.part, stored.tid FROM ({_GONE.format(columns="checkpoint_id")}) AS gone
         JOIN (
-            SELECT ctid AS tid, checkpoint_id FROM checkpoint_writes
+            SELECT tableoid AS part, ctid AS tid, checkpoint_id FROM checkpoint_writes
             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
             AND checkpoint_id < s.below
             OFFSET 0
         ) AS stored USING (checkpoint_id)
     ) AS w
-))
+"""
+DELETE_WRITES = f"""{_SPACES}
+DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", _PLACES_OF_WRITES)}
 """
 
 # Only counted: to return something of each row would read all of them once more.
+_PLACES_OF_CHECKPOINTS = f"""
+    SELECT c.part, c.tid FROM spaces s
+    CROSS JOIN LATERAL ({_GONE.format(columns="tableoid AS part, ctid AS tid")}) AS c
+"""
 DELETE_CHECKPOINTS = f"""{_SPACES}
-DELETE FROM checkpoints WHERE ctid = ANY (ARRAY (
-    SELECT c.tid FROM spaces s
-    CROSS JOIN LATERAL ({_GONE.format(columns="ctid AS tid")}) AS c
-))
+DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}
 """
 
 # The rows of that many threads are deleted at a time, while they are still in the cache.

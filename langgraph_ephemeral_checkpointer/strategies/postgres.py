@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, Connection
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
 from langgraph_ephemeral_checkpointer.coordination import Step, SweepLock
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
@@ -27,6 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres_access import SqlPlan, arun, run
 from langgraph_ephemeral_checkpointer.strategies.postgres_lock import aperform, perform
+from langgraph_ephemeral_checkpointer.strategies.sql import id_surely_before
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.postgres import PostgresUndo
 
@@ -76,7 +76,7 @@ class _PostgresBase(Strategy):
 
     def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
         """Delete threads in one short transaction that reads nothing of them."""
-        plan = postgres_delete.delete_unread(thread_ids, first_id_at(before))
+        plan = postgres_delete.delete_unread(thread_ids, id_surely_before(before))
         return self._write(plan, list[str])
 
     def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:

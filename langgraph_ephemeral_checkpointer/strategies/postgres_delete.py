@@ -14,6 +14,7 @@ from psycopg.errors import LockNotAvailable
 
 from langgraph_ephemeral_checkpointer.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
+from langgraph_ephemeral_checkpointer.places import at
 from langgraph_ephemeral_checkpointer.plan import Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck
@@ -44,14 +45,16 @@ _LOCK_TABLES = "LOCK TABLE checkpoints, checkpoint_blobs, checkpoint_writes IN R
 # behind it. Whoever gets the lock owns the thread, the others pass it by. It is also the row
 # where pruning notes the thread's birth. (By an array of places the planner goes straight to
 # the rows; a join would look each up by its key again.)
-_OWN = """
-    SELECT thread_id, {birth} FROM checkpoints WHERE ctid = ANY(ARRAY(
-        SELECT first.ctid FROM unnest(%s::text[]) AS wanted (thread_id)
-        CROSS JOIN LATERAL (
-            SELECT ctid FROM checkpoints WHERE thread_id = wanted.thread_id
-            ORDER BY checkpoint_ns, checkpoint_id LIMIT 1
-        ) AS first
-    )) FOR UPDATE SKIP LOCKED
+_FIRST_PLACES = """
+    SELECT first.part, first.tid FROM unnest(%(ids)s::text[]) AS wanted (thread_id)
+    CROSS JOIN LATERAL (
+        SELECT tableoid AS part, ctid AS tid FROM checkpoints WHERE thread_id = wanted.thread_id
+        ORDER BY checkpoint_ns, checkpoint_id LIMIT 1
+    ) AS first
+"""
+_OWN = f"""
+    SELECT thread_id, {{birth}} FROM checkpoints WHERE {at("checkpoints", _FIRST_PLACES)}
+    FOR UPDATE SKIP LOCKED
 """
 _OWN_WITH_BIRTHS = _OWN.format(birth=postgres_birth("type"))
 _OWN_UNREAD = _OWN.format(birth="NULL")
@@ -129,7 +132,7 @@ def delete_threads(
     yield from wait_briefly()
     trash = None if discard is None else PostgresBin(discard)
     entered = set(ids) if trash is None else (yield from trash.enter(ids))
-    births = dict((yield Statement(_OWN_WITH_BIRTHS, (text_array(ids),))))
+    births = dict((yield Statement(_OWN_WITH_BIRTHS, {"ids": text_array(ids)})))
     read = yield from read_rows([one for one in ids if one in entered and one in births])
     outcomes = yield from _not_owned([one for one in ids if one not in read.rows])
     if discard is not None and trash is not None:
@@ -185,7 +188,7 @@ def delete_unread(ids: Sequence[str], before: str) -> SqlPlan[list[str]]:
     """
     yield from wait_briefly()
     these = text_array(ids)
-    owned = {row[0] for row in (yield Statement(_OWN_UNREAD, (these,)))}
+    owned = {row[0] for row in (yield Statement(_OWN_UNREAD, {"ids": these}))}
     asked = [row[0] for row in (yield Statement(_EVER_ASKED, (these,)))]
     waiting = (yield from find_interrupted(asked)) if asked else set()
     doomed = [thread_id for thread_id in ids if thread_id in owned and thread_id not in waiting]

@@ -97,6 +97,15 @@ def spared(
     return kept
 
 
+def id_surely_before(moment: float) -> str:
+    """Give an id below which every id of a UUID version 6 is older than a moment, as floats too.
+
+    Ids are compared exactly, and times as floats are rounded to less than a microsecond. A thread
+    that is so close to the cut-off is read, and judged as a dry run judges it.
+    """
+    return first_id_at(moment - 1e-6)
+
+
 class Cutoffs(NamedTuple):
     """A :class:`Wanted` in the terms of a table: ids to compare as text."""
 
@@ -112,7 +121,7 @@ class Cutoffs(NamedTuple):
             None if wanted.newest_before is None else first_id_at(wanted.newest_before),
             None if wanted.born_before is None else first_id_at(wanted.born_before),
             wanted.more_checkpoints_than,
-            None if wanted.unread_before is None else first_id_at(wanted.unread_before),
+            None if wanted.unread_before is None else id_surely_before(wanted.unread_before),
         )
 
     @property

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.birth import sqlite_birth_of
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at, is_uuid6
+from langgraph_ephemeral_checkpointer.checkpoint_ids import is_uuid6
 from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import INTERRUPT
@@ -31,6 +31,7 @@ from langgraph_ephemeral_checkpointer.strategies.sql import (
     Cutoffs,
     ThreadRow,
     facts_of,
+    id_surely_before,
     is_odd,
     sizes_of,
     spared,
@@ -134,10 +135,6 @@ _TRIGGERS = """
 """
 _LEFT = "SELECT 1 FROM {table} WHERE thread_id IN ({ids}) LIMIT 1"
 
-# Times as floats are rounded to less than this, in seconds; ids are compared exactly. A thread
-# that is so close to the cut-off is read.
-_ROUNDING = 1e-6
-
 
 def _by_ids(sql: str, ids: Iterable[str], **names: str) -> Iterator[Statement]:
     """Make the statements that run ``sql`` over all ids, each within the variable limit."""
@@ -238,7 +235,7 @@ def _delete(
 
 
 def _delete_unread(ids: Sequence[str], before: float) -> SqlPlan[list[str]]:
-    cutoff = first_id_at(before - _ROUNDING)
+    cutoff = id_surely_before(before)
     unsure: set[str] = set()
     rest = iter(ids)
     while chunk := tuple(islice(rest, _VARIABLES - 1)):

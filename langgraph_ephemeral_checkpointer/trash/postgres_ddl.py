@@ -23,7 +23,7 @@ from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
     TRASH_GREW,
 )
 
-VERSION = 2
+VERSION = 3
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
 DIGEST = "coalesce(sum(hashtext(checkpoint_id)), 0)::bigint"
@@ -57,6 +57,7 @@ FIND_LAYOUT = f"""
         (SELECT obj_description(p.oid, 'pg_proc') FROM pg_proc AS p
          WHERE p.pronamespace = n.oid AND p.proname = 'lgec_restore'),
         to_regclass(quote_ident(n.nspname) || '.lgec_trash') IS NOT NULL,
+        to_regclass(quote_ident(n.nspname) || '.lgec_trash_bound') IS NOT NULL,
         ARRAY(SELECT format_type(a.atttypid, a.atttypmod)
                      || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '')
               FROM pg_attribute AS a
@@ -99,11 +100,13 @@ class Layout:
             missing = "it was never set up"
         elif mark != _mark(columns):
             missing = "it was made for another version of the tables or of this package"
+        elif not found["checkpoints"][7]:
+            missing = "the sequence lgec_trash_bound is missing"
         lacking = {}
         for table, row in found.items():
             lacking[table] = tuple(
                 (column, type_)
-                for column, type_ in zip(row[2], row[7], strict=True)
+                for column, type_ in zip(row[2], row[8], strict=True)
                 if row[3] and column not in row[3]
             )
             if missing is None and (lacking[table] or not row[3]):
@@ -133,6 +136,7 @@ class Layout:
             "restored": self.name("lgec_restored"),
             "restore": self.name("lgec_restore"),
             "checkpoints": self.name("checkpoints"),
+            "blobs": self.name("checkpoint_blobs"),
             "writes": self.name("checkpoint_writes"),
             "trash_checkpoints": self.kept("checkpoints"),
             "trash_blobs": self.kept("checkpoint_blobs"),

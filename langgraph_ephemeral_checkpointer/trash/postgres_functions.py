@@ -64,6 +64,7 @@ $lgec$
 # Where snapshots do not move (REPEATABLE READ and above) the query may see the trash as it was
 # before a move. The bound is no part of a snapshot; below it, the checkpoint that is built upon
 # is locked, which fails with a serialization error, to be retried, if a sweep took it meanwhile.
+# So are the values it names: all that a fork of a first checkpoint has of what it was made from.
 ON_SAVE = """
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER AS $lgec$
@@ -120,6 +121,10 @@ BEGIN
             (row_.checkpoint_ns, row_.parent_checkpoint_id),
             ('', row_.metadata -> 'parents' ->> ''))
         FOR KEY SHARE;
+    PERFORM 1 FROM jsonb_each_text(row_.checkpoint -> 'channel_versions') AS v
+        JOIN {blobs} AS b ON b.channel = v.key AND b.version = v.value
+        WHERE b.thread_id = row_.thread_id AND b.checkpoint_ns = row_.checkpoint_ns
+        FOR KEY SHARE OF b;
 END
 $lgec$
 """,

@@ -7,8 +7,9 @@ import time
 
 import psycopg
 import pytest
+from langgraph.checkpoint.postgres import PostgresSaver
 
-from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer import NotSetUpError, TTLPolicy, TTLSweeper
 from tests.trash.conftest import Backend
 from tests.trash.graphs import config, plain_graph
 
@@ -151,3 +152,36 @@ def test_two_sweeps_raise_the_bound_one_after_the_other(backend, sweeper):
         waiting.join()
         two.commit()
     assert asks(backend, WRITE, "UUID 4", IDS["UUID 4"])
+
+
+def test_a_bound_that_is_gone_is_noticed_and_set_up_makes_it_again(backend, saver, sweeper):
+    plain_graph(saver).invoke({"turns": []}, config("t"))
+    head = saver.get_tuple(config("t"))
+    sweeper.sweep()
+    backend.sql("DROP SEQUENCE lgec_trash_bound")
+    with pytest.raises(NotSetUpError, match="lgec_trash_bound"):
+        sweeper.sweep()
+    sweeper.setup()
+    saver.put_writes(head.config, [("turns", [9])], "task")
+    assert sweeper.trash() == []
+
+
+def test_a_session_that_saved_before_a_removal_asks_the_trash_that_was_set_up_since(
+    backend, saver, sweeper
+):
+    graph = plain_graph(saver)
+    for _ in range(8):  # its plans are cached, and generic
+        graph.invoke({"turns": []}, config("t"))
+    with PostgresSaver.from_conn_string(backend.where) as other:
+        policy = TTLPolicy(idle_ttl_seconds=60)
+        its = TTLSweeper(other, policy, grace_seconds=10**6, clock=lambda: time.time() + 3600)
+        its.sweep()
+        its.teardown(force=True)
+        its.setup()
+        for _ in range(3):
+            graph.invoke({"turns": []}, config("t"))
+            head = saver.get_tuple(config("t"))
+            backend.sql("DELETE FROM lgec_restored")
+            assert its.sweep().deleted_thread_ids == ["t"]
+            saver.put_writes(head.config, [("turns", [9])], "task")
+            assert its.trash() == []
