@@ -60,10 +60,11 @@ _OWN_WITH_BIRTHS = _OWN.format(birth=postgres_birth("type"))
 _OWN_UNREAD = _OWN.format(birth="NULL")
 
 # Any checkpoint's: few threads ever ask, and only those need a look at which one is the head.
-_EVER_ASKED = """
-    SELECT DISTINCT thread_id FROM checkpoint_writes
-    WHERE thread_id = ANY(%s::text[]) AND checkpoint_ns = '' AND channel = '__interrupt__'
+_QUESTIONS = """
+    FROM checkpoint_writes
+    WHERE thread_id = ANY(%(ids)s::text[]) AND checkpoint_ns = '' AND channel = '__interrupt__'
 """
+_ASKED = f"SELECT thread_id, count(*) {_QUESTIONS} GROUP BY thread_id"
 
 _DELETE_CHECKPOINTS = f"""
     WITH gone AS (
@@ -78,10 +79,11 @@ _DELETE_OLD_CHECKPOINTS = f"""
 """
 _DELETE_BLOBS = "DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%s::text[])"
 _STILL_THERE = "SELECT 1 FROM checkpoints WHERE thread_id = ANY(%(ids)s::text[]) LIMIT 1"
-# The look comes last, on the snapshot of the last delete.
+# The look comes last, on the snapshot of the last delete, so it counts what that deletes. A
+# question that came meanwhile is one more; nothing takes one away but who deletes the thread.
 _DELETE_WRITES_AND_LOOK = f"""
     WITH gone AS (DELETE FROM checkpoint_writes WHERE thread_id = ANY(%(ids)s::text[]))
-    {_STILL_THERE}
+    SELECT EXISTS ({_STILL_THERE}), (SELECT count(*) {_QUESTIONS})
 """
 
 _WHICH_ARE_THERE = """
@@ -138,10 +140,12 @@ def delete_threads(
     if discard is not None and trash is not None:
         restored = yield from trash.spare(list(read.rows))
         outcomes |= spared(discard, read.rows.values(), restored)
+    asked: dict[str, int] = {}
     open_cases = [row for thread_id, row in read.rows.items() if thread_id not in outcomes]
     if recheck is None:
         outcomes.update((row.thread_id, Outcome()) for row in open_cases)
     elif open_cases:
+        asked = yield from _asked([row.thread_id for row in open_cases])
         waiting = yield from waiting_at(
             {row.thread_id: read.heads[row.thread_id] for row in open_cases if row.roots}
         )
@@ -153,10 +157,12 @@ def delete_threads(
     doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
     if not doomed:
         return outcomes
+    questions = sum(asked.get(thread_id, 0) for thread_id in doomed)
     if trash is None:
-        removed, left = yield from _erase(doomed)
+        removed, left, asked_now = yield from _erase(doomed)
     else:
-        removed = yield from trash.take(doomed)
+        # A question that comes later brings the thread back.
+        removed, asked_now = (yield from trash.take(doomed)), questions
         left = yield Statement(_STILL_THERE, {"ids": text_array(doomed)})
     judged = (
         sum(read.rows[thread_id].checkpoints for thread_id in doomed),
@@ -164,7 +170,7 @@ def delete_threads(
     )
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
-    if left or (recheck is not None and removed != judged):
+    if left or (recheck is not None and (removed, asked_now) != (judged, questions)):
         raise ThreadMovedError
     return outcomes
 
@@ -183,14 +189,15 @@ def delete_unread(ids: Sequence[str], before: str) -> SqlPlan[list[str]]:
         Those that were deleted.
 
     Raises:
-        ThreadMovedError: One of them has a checkpoint that is not known to be old.
+        ThreadMovedError: One of them has a checkpoint that is not known to be old, or asked a human
+            meanwhile.
         StorageUnavailableError: Somebody has locked a table as a whole.
     """
     yield from wait_briefly()
     these = text_array(ids)
     owned = {row[0] for row in (yield Statement(_OWN_UNREAD, {"ids": these}))}
-    asked = [row[0] for row in (yield Statement(_EVER_ASKED, (these,)))]
-    waiting = (yield from find_interrupted(asked)) if asked else set()
+    asked = yield from _asked(ids)
+    waiting = (yield from find_interrupted(list(asked))) if asked else set()
     doomed = [thread_id for thread_id in ids if thread_id in owned and thread_id not in waiting]
     if not doomed:
         return []
@@ -198,22 +205,29 @@ def delete_unread(ids: Sequence[str], before: str) -> SqlPlan[list[str]]:
         these = text_array(doomed)
     yield Statement(_DELETE_OLD_CHECKPOINTS, (these, before), fetch=False)
     yield Statement(_DELETE_BLOBS, (these,), fetch=False)
-    if (yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})):
+    ((left, asked_now),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})
+    if left or asked_now != sum(asked.get(thread_id, 0) for thread_id in doomed):
         raise ThreadMovedError
     return doomed
 
 
-def _erase(ids: Sequence[str]) -> SqlPlan[tuple[tuple[int, int], bool]]:
+def _asked(ids: Sequence[str]) -> SqlPlan[dict[str, int]]:
+    """Count the questions that each thread ever asked a human, answered or not."""
+    return dict((yield Statement(_ASKED, {"ids": text_array(ids)})))
+
+
+def _erase(ids: Sequence[str]) -> SqlPlan[tuple[tuple[int, int], bool, int]]:
     """Delete every row of some threads.
 
     Returns:
-        How many checkpoints went with which digest, and whether one is there afterwards.
+        How many checkpoints went with which digest, whether one is there afterwards, and how
+        many questions went.
     """
     these = text_array(ids)
     removed = (yield Statement(_DELETE_CHECKPOINTS, (these,)))[0]
     yield Statement(_DELETE_BLOBS, (these,), fetch=False)
-    left = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})
-    return tuple(removed), bool(left)
+    ((left, asked_now),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})
+    return tuple(removed), left, asked_now
 
 
 def _not_owned(ids: Sequence[str]) -> SqlPlan[dict[str, Outcome]]:
