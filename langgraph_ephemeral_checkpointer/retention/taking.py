@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .documents import Extension, open_value, pack, unpack
+from .documents import Extension, pack, unpack
 from .exchanges import Facts, facts_from, number
 from .payloads import MESSAGE_FIELDS, OBJECTS, PAYLOAD, PYDANTIC, SNAPSHOT, facts_at, items_of
 
@@ -152,25 +152,3 @@ def _with(node: Any, fields: dict[str, Any]) -> Any:
     for name, value in fields.items():
         object.__setattr__(other, name, value)
     return other
-
-
-def rewrite_value(
-    serde: Any, kind: str, data: bytes | None, goes: Callable[[Facts], bool]
-) -> tuple[str, bytes] | None:
-    """Take messages out of a stored value, wherever in it they are.
-
-    Args:
-        serde: The saver's serializer.
-        kind: The type tag.
-        data: The bytes.
-        goes: Whether a message goes.
-
-    Returns:
-        The new type tag and bytes, or None where the value stays as it is.
-
-    Raises:
-        UnreadableValueError: If the serializer cannot read the value.
-    """
-    document = open_value(serde, kind, data)
-    left = scrub(document.tree, goes)
-    return None if left is document.tree else document.close(without_gone(left))

@@ -16,7 +16,7 @@ from langgraph_ephemeral_checkpointer.retention.documents import (
     open_value,
     unpack,
 )
-from langgraph_ephemeral_checkpointer.retention.taking import rewrite_value
+from langgraph_ephemeral_checkpointer.retention.taking import scrub, without_gone
 
 MESSAGES = [
     HumanMessage("GONE", id="gone"),
@@ -27,6 +27,13 @@ MESSAGES = [
 
 def _goes(fact: Any) -> bool:
     return fact.key == "gone"
+
+
+def rewrite_value(serde: Any, kind: str, data: bytes | None, goes: Any) -> Any:
+    """What a purge makes of a stored value: the new type tag and bytes, None where it stays."""
+    document = open_value(serde, kind, data)
+    left = scrub(document.tree, goes)
+    return None if left is document.tree else document.close(without_gone(left))
 
 
 class Custom:
