@@ -266,7 +266,7 @@ def test_a_checkpoint_that_comes_past_the_saver_keeps_its_thread(
             )
         ]
         copied = ", ".join("'zz'" if name == "checkpoint_id" else name for name in columns)
-        from langgraph_ephemeral_checkpointer.strategies import tenant as module
+        from langgraph_ephemeral_checkpointer.strategies import tenant_tables as module
 
         original = module.erase_statements
 
