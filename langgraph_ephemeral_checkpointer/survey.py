@@ -12,7 +12,7 @@ from langgraph_ephemeral_checkpointer.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
-from langgraph_ephemeral_checkpointer.sweep_plan import PAGE_SIZE
+from langgraph_ephemeral_checkpointer.sweeps.sweep import PAGE_SIZE
 
 T = TypeVar("T")
 Handle: TypeAlias = Callable[[Sequence[ThreadFacts]], Steps[T]]

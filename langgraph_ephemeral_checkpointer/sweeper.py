@@ -25,9 +25,9 @@ from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
-from langgraph_ephemeral_checkpointer.sweep_parts import SweepSettings
-from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
-from langgraph_ephemeral_checkpointer.tenant_sweep import TenantSweep
+from langgraph_ephemeral_checkpointer.sweeps.parts import SweepSettings
+from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
+from langgraph_ephemeral_checkpointer.sweeps.tenants import TenantSweep
 from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
 from langgraph_ephemeral_checkpointer.turns import Turns
 from langgraph_ephemeral_checkpointer.types import (

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -19,20 +19,24 @@ from langgraph_ephemeral_checkpointer.plan import adrive, drive
 from .arguments import OnBeforeTrim, acall_hook, call_hook, check_channels, cutoff_at
 from .backlog import Backlog, Thread
 from .exchanges import facts_of, is_human, last_opening, number, verdicts
-from .folding import REMOVE_ALL
 from .image import END
 from .naming import known_stamps, names_of
-from .payloads import is_overwrite, is_snapshot
+from .payloads import is_snapshot
 from .result import PurgeResult
 from .stamps import FirstSeen, Name, Place, format_stamp, is_stamped, stamp_of, with_stamp
+from .values import (
+    may_hold_messages,
+    messages_in,
+    rebuild,
+    rebuilt,
+    without_idle_removals,
+)
 from .versions import STEP_CHANNELS
 
 logger = logging.getLogger(__name__)
 
 _REMEMBERED_PAUSES = 10_000
 _REMEMBERED_ARCHIVED = 100_000
-
-_HOLDS_NOTHING = frozenset({str, int, float, bool, bytes, dict, set, tuple, type(None)})
 
 
 class _Pause(NamedTuple):
@@ -116,7 +120,7 @@ class Keeper:
 
     def _concerns(self, checkpoint: Any) -> bool:
         """Whether a channel may hold messages; cheap, as every save asks it."""
-        return any(map(_may_hold_messages, checkpoint["channel_values"].values()))
+        return any(map(may_hold_messages, checkpoint["channel_values"].values()))
 
     def _selected(self, channel: str) -> bool:
         return self.channels is None or channel in self.channels
@@ -261,7 +265,7 @@ class Keeper:
                     self._paused.popitem(last=False)
             elif newest:
                 self._paused.pop(pause, None)
-        return _without_idle_removals(loaded, present)
+        return without_idle_removals(loaded, present)
 
     def incoming_history(
         self, thread: Thread, ns: str, checkpoint_id: str, history: Mapping[str, Any]
@@ -277,7 +281,7 @@ class Keeper:
         for channel, entry in history.items():
             if not self._selected(channel):
                 continue
-            messages = _rebuild([entry.get("seed"), *(write[2] for write in entry["writes"])])
+            messages = rebuild([entry.get("seed"), *(write[2] for write in entry["writes"])])
             known = known_stamps(messages, (ns, channel))
             self._first_seen.remember(thread, known.items())
             if self.max_age is None or not messages:
@@ -321,84 +325,3 @@ def _oldest(messages: Sequence[BaseMessage]) -> datetime | None:
     """When the oldest exchange began that is not the last one; None where nothing tells."""
     humans = [message for message in messages if is_human(message)][:-1]
     return min(filter(None, map(stamp_of, humans)), default=None)
-
-
-def _rebuild(values: Iterable[Any]) -> list[BaseMessage]:
-    """The messages that the message reducers make of a seed and of the writes after it."""
-    found: dict[Hashable, BaseMessage] = {}
-    for value in values:
-        if is_overwrite(value):
-            found.clear()
-            value = value["__overwrite__"] if isinstance(value, dict) else value
-        for message in messages_in(value, single=True) or ():
-            if message.type != "remove":
-                found[message.id or id(message)] = message
-            elif message.id == REMOVE_ALL:
-                found.clear()
-            else:
-                found.pop(message.id, None)
-    return list(found.values())
-
-
-def _may_hold_messages(value: Any) -> bool:
-    if type(value) is list:
-        return bool(value) and isinstance(value[0], BaseMessage)
-    return type(value) not in _HOLDS_NOTHING
-
-
-def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None:
-    """The messages of a channel's value, where it is a list of them and of nothing else.
-
-    Args:
-        value: A list, or one inside a DeltaChannel's snapshot or an Overwrite.
-        single: Whether a message alone counts as well, as it does in a write.
-
-    Returns:
-        The messages, or None where the value is something else.
-    """
-    if type(value).__name__ in {"_DeltaSnapshot", "Overwrite"}:
-        value = value.value
-    if single and isinstance(value, BaseMessage):
-        return [value]
-    if isinstance(value, list) and all(isinstance(item, BaseMessage) for item in value):
-        return value
-    return None
-
-
-def rebuilt(value: Any, messages: list[Any]) -> Any:
-    """A value of the same form as this one, with these messages in it."""
-    if isinstance(value, BaseMessage):
-        return messages[0]
-    if isinstance(value, list):
-        return messages
-    return type(value)(messages)
-
-
-def _without_idle_removals(
-    loaded: CheckpointTuple, present: dict[str, list[Any]]
-) -> CheckpointTuple:
-    """Leave out orders to remove a message that is gone already.
-
-    A node can order the removal of an old message that its run still had and storage no
-    longer has. If the run then stops before its next checkpoint, the order is pending,
-    and ``add_messages`` refuses to remove what is not there: the thread could not resume.
-    """
-    writes = loaded.pending_writes
-    if not writes or not present:
-        return loaded
-    added: dict[str, set[str]] = {}
-    for _, channel, value in writes:
-        for message in messages_in(value, single=True) or ():
-            if message.type != "remove" and message.id:
-                added.setdefault(channel, set()).add(message.id)
-    kept: list[Any] = []
-    for task, channel, value in writes:
-        messages = messages_in(value, single=True) if channel in present else None
-        if messages:
-            known = {message.id for message in present[channel]}
-            known |= added.get(channel, set()) | {REMOVE_ALL}
-            left = [m for m in messages if m.type != "remove" or m.id in known]
-            if len(left) < len(messages):
-                value = left if isinstance(value, BaseMessage) else rebuilt(value, left)
-        kept.append((task, channel, value))
-    return loaded._replace(pending_writes=kept)

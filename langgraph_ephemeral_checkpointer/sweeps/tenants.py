@@ -15,10 +15,10 @@ from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
-from langgraph_ephemeral_checkpointer.sweep_frame import framed
-from langgraph_ephemeral_checkpointer.sweep_limit import oldest_first
-from langgraph_ephemeral_checkpointer.sweep_parts import StoppedEarly, SweepSettings, describe
-from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
+from langgraph_ephemeral_checkpointer.sweeps.frame import framed
+from langgraph_ephemeral_checkpointer.sweeps.limit import oldest_first
+from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
+from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
 
 logger = logging.getLogger(__name__)
 

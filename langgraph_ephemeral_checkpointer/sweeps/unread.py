@@ -19,13 +19,13 @@ from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Strategy
-from langgraph_ephemeral_checkpointer.sweep_parts import (
+from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
     StoppedEarly,
     SweepSettings,
     batches,
 )
-from langgraph_ephemeral_checkpointer.sweep_report import SweepReport
+from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.steps import Ask
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome
-from langgraph_ephemeral_checkpointer.sweep_parts import Candidate, describe
+from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, describe
 from langgraph_ephemeral_checkpointer.types import OnAfterDelete
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
-from langgraph_ephemeral_checkpointer.sweep_parts import StoppedEarly, batches, describe
+from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, batches, describe
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
-from langgraph_ephemeral_checkpointer.sweep_parts import StoppedEarly, SweepSettings, describe
+from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.resolution import Steps
-from langgraph_ephemeral_checkpointer.sweep_parts import Candidate, batches
+from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, batches
 
 if TYPE_CHECKING:
-    from langgraph_ephemeral_checkpointer.sweep_plan import Sweep
+    from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
 
 T = TypeVar("T")
 
