@@ -79,18 +79,39 @@ class Saving:
             (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
             stored = _stored(wanted, answer[2])
             self._memory.saved(wanted.target.thread, stored)
-        elif self._memory.is_plain(wanted.target.thread) and not wanted.delta:
-            yield from self._save_plain(wanted, self._keep)
         else:
-            yield from self._save_any(wanted, self._keep)
+            last = self._memory.plain(wanted.target.thread)
+            if last is None or wanted.delta:
+                yield from self._save_any(wanted, self._keep)
+            elif not (last and self._keep == 1 and (yield from self._replace(wanted, last))):
+                yield from self._save_plain(wanted, self._keep)
+
+    def _replace(self, wanted: Save, last: str) -> Plan[Step, bool]:
+        """To a thread of which its parent, and nothing else, is there; whether it was so."""
+        whose = wanted.target.thread
+        if wanted.target.checkpoint_id != last:
+            return False
+        query = self._names.hot(sql.SAVE_AND_REPLACE, wanted.params(whole=False), fetch=False)
+        _, stored = yield [*self._names.lock(*whose), query]
+        if stored:
+            self._memory.learn_plain(whose, wanted.checkpoint_id)
+        return bool(stored)
 
     def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
         """To a thread that had neither subgraphs nor delta channels at its last save."""
         (answer, *_), _ = yield from self._store(wanted, sql.SAVE_AND_TRIM_PLAIN, {"keep": keep})
-        if answer[2]:  # somebody else has put some there
-            place = (self._names, *wanted.target.thread)
-            _, found = yield [*self._names.lock(*wanted.target.thread), facts(*place)]
+        _, _, special, place = answer
+        if special:  # somebody else has put some there
+            whose = wanted.target.thread
+            _, found = yield [*self._names.lock(*whose), facts(self._names, *whose)]
             yield from self._trim(wanted, [Stored.read(row) for row in found], keep)
+        else:
+            self._learn_plain(wanted, place)
+
+    def _learn_plain(self, wanted: Save, place: str | None) -> None:
+        """Remember what was left of a plain thread, unless others save to it just now as well."""
+        alone = place in (None, wanted.target.checkpoint_id)
+        self._memory.learn_plain(wanted.target.thread, wanted.checkpoint_id if alone else "")
 
     def _save_any(self, wanted: Save, keep: int) -> Plan[Step, None]:
         whose = wanted.target.thread
@@ -111,13 +132,13 @@ class Saving:
                 drops = drop_these(self._names, *whose, thread, doomed, guarded=True, saved=new.key)
         more = {"keep": keep, "seen": expected}
         found, gone = yield from self._store(wanted, sql.SAVE_AND_TRIM, more, drops)
-        _, _, special, written_by, *_ = found[0]
+        _, _, special, place, written_by, *_ = found[0]
         if not special:
-            self._memory.learn(whose, ())
+            self._learn_plain(wanted, place)
             return
         stored = _stored(wanted, written_by)
         # Where there is nothing to tell, the rest of that one row is empty.
-        others = [Stored.read(row) for _, _, _, _, *row in found if row[0] is not None]
+        others = [Stored.read(row) for _, _, _, _, _, *row in found if row[0] is not None]
         if others:
             thread = [*(one for one in others if one.key != stored.key), stored]
             yield from self._trim(wanted, thread, keep)
