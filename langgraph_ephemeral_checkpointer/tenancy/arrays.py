@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -16,51 +16,62 @@ from psycopg.adapt import Dumper
 
 from langgraph_ephemeral_checkpointer.errors import StorageError
 
+T = TypeVar("T")
+
 _HEAD = struct.Struct("!iiIii")  # dimensions, has NULLs, element type, length, lower bound
+_ONE = struct.Struct("!iiIiii")  # the same and the length of its one element
 _EMPTY = struct.Struct("!iiI")
 _LENGTH = struct.Struct("!i").pack
 _INT = struct.Struct("!i").pack
 _TEXT, _TEXT_ARRAY, _BYTEA, _BYTEA_ARRAY, _INT4, _INT4_ARRAY = 25, 1009, 17, 1001, 23, 1007
 
 
-class _Array:
-    __slots__ = ("packed",)
+class _Array(Generic[T]):
+    """Packed when it is sent: a save has its server at work by then."""
 
-    packed: bytes
+    __slots__ = ("items",)
 
-    def bytes_of(self) -> bytes:
+    def __init__(self, items: Iterable[T]) -> None:
+        self.items = [*items]
+
+    def packed(self) -> bytes:
         """The array in the binary form of the protocol."""
-        return self.packed
+        raise NotImplementedError
 
 
-class Texts(_Array):
+class Texts(_Array[str]):
     """A ``text[]`` parameter."""
 
     __slots__ = ()
 
-    def __init__(self, items: Iterable[str]) -> None:
-        self.packed = _pack([item.encode() for item in items], _TEXT)
+    def packed(self) -> bytes:
+        """The array in the binary form of the protocol."""
+        return _pack([item.encode() for item in self.items], _TEXT)
 
 
-class Blobs(_Array):
+class Blobs(_Array[bytes]):
     """A ``bytea[]`` parameter."""
 
     __slots__ = ()
 
-    def __init__(self, items: Iterable[bytes]) -> None:
-        self.packed = _pack(list(items), _BYTEA)
+    def packed(self) -> bytes:
+        """The array in the binary form of the protocol."""
+        return _pack(self.items, _BYTEA)
 
 
-class Integers(_Array):
+class Integers(_Array[int]):
     """An ``integer[]`` parameter."""
 
     __slots__ = ()
 
-    def __init__(self, items: Iterable[int]) -> None:
-        self.packed = _pack([_INT(item) for item in items], _INT4)
+    def packed(self) -> bytes:
+        """The array in the binary form of the protocol."""
+        return _pack([_INT(item) for item in self.items], _INT4)
 
 
 def _pack(items: list[bytes], oid: int) -> bytes:
+    if len(items) == 1:
+        return _ONE.pack(1, 0, oid, 1, 1, len(items[0])) + items[0]
     if not items:
         return _EMPTY.pack(0, 0, oid)
     parts = [_HEAD.pack(1, 0, oid, len(items), 1)]
@@ -69,15 +80,11 @@ def _pack(items: list[bytes], oid: int) -> bytes:
     return b"".join(parts)
 
 
-NO_TEXTS = Texts(())
-"""The empty one, of which most saves send several."""
-
-
 class _PackedDumper(Dumper):
     format = pq.Format.BINARY
 
     def dump(self, obj: Any) -> bytes:
-        return obj.packed  # type: ignore[no-any-return]
+        return obj.packed()  # type: ignore[no-any-return]
 
 
 class _TextsDumper(_PackedDumper):

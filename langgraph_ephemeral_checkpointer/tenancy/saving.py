@@ -63,9 +63,9 @@ class Saving:
             ThreadDeletedError: The thread was deleted under the run, and one of its
                 channels can only be rebuilt from what is gone.
         """
-        if not joins:
-            yield from self._save(wanted)
-            return
+        return self._joined(wanted) if joins else self._save(wanted)
+
+    def _joined(self, wanted: Save) -> Plan[Step, None]:
         self.forget(wanted.target.thread)
         try:
             yield from self._save(wanted)
@@ -74,28 +74,35 @@ class Saving:
 
     def _save(self, wanted: Save) -> Plan[Step, None]:
         if self._keep is None:
-            yield from self._store(wanted, sql.SAVE, {})
-        elif wanted.target.ns:
-            (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
-            stored = _stored(wanted, answer[2])
-            self._memory.saved(wanted.target.thread, stored)
-        else:
-            last = self._memory.plain(wanted.target.thread)
-            if last is None or wanted.delta:
-                yield from self._save_any(wanted, self._keep)
-            elif not (last and self._keep == 1 and (yield from self._replace(wanted, last))):
-                yield from self._save_plain(wanted, self._keep)
+            return self._save_more(wanted)
+        if wanted.target.ns:
+            return self._save_inner(wanted)
+        last = self._memory.plain(wanted.target.thread)
+        if last is None or wanted.delta:
+            return self._save_any(wanted, self._keep)
+        if self._keep == 1 and last and last == wanted.target.checkpoint_id:
+            return self._replace(wanted)
+        return self._save_plain(wanted, self._keep)
 
-    def _replace(self, wanted: Save, last: str) -> Plan[Step, bool]:
-        """To a thread of which its parent, and nothing else, is there; whether it was so."""
+    def _save_more(self, wanted: Save) -> Plan[Step, None]:
+        """Where nothing is to go."""
+        yield from self._store(wanted, sql.SAVE, {})
+
+    def _save_inner(self, wanted: Save) -> Plan[Step, None]:
+        """To a subgraph's namespace: what goes of it goes with the next save of the root."""
+        (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
+        stored = _stored(wanted, answer[2])
+        self._memory.saved(wanted.target.thread, stored)
+
+    def _replace(self, wanted: Save) -> Plan[Step, None]:
+        """To a plain thread of which, as far as is known, the parent is all there is."""
         whose = wanted.target.thread
-        if wanted.target.checkpoint_id != last:
-            return False
         query = self._names.hot(sql.SAVE_AND_REPLACE, wanted.params(whole=False), fetch=False)
         _, stored = yield [*self._names.lock(*whose), query]
         if stored:
             self._memory.learn_plain(whose, wanted.checkpoint_id)
-        return bool(stored)
+        else:
+            yield from self._save_plain(wanted, 1)
 
     def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
         """To a thread that had neither subgraphs nor delta channels at its last save."""
