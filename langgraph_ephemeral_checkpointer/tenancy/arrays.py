@@ -46,7 +46,7 @@ class Texts(_Array[str]):
 
     def packed(self) -> bytes:
         """The array in the binary form of the protocol."""
-        return _pack([item.encode() for item in self.items], _TEXT)
+        return _pack([*map(str.encode, self.items)], _TEXT) if self.items else _NO_TEXTS
 
 
 class Blobs(_Array[bytes]):
@@ -66,7 +66,7 @@ class Integers(_Array[int]):
 
     def packed(self) -> bytes:
         """The array in the binary form of the protocol."""
-        return _pack([_INT(item) for item in self.items], _INT4)
+        return _pack([*map(_INT, self.items)], _INT4)
 
 
 def _pack(items: list[bytes], oid: int) -> bytes:
@@ -78,6 +78,9 @@ def _pack(items: list[bytes], oid: int) -> bytes:
     for item in items:
         parts += (_LENGTH(len(item)), item)
     return b"".join(parts)
+
+
+_NO_TEXTS = _pack([], _TEXT)
 
 
 class _PackedDumper(Dumper):

@@ -120,7 +120,7 @@ class Names:
         """
         if len(thread_ids) == 1:
             params = {"tenant": tenant, "key": self.key(tenant, thread_ids[0])}
-            return [Hot(_LOCK_ONE, params, False, query=_LOCK_ONE_QUERY)]
+            return [Hot(_LOCK_ONE, params, False, query=_LOCK_ONE_QUERY, ahead=True)]
         keys = sorted({self.key(tenant, thread_id) for thread_id in thread_ids})
         return [pin(tenant), Statement(_LOCK_MANY, (keys,), False)]
 

@@ -168,8 +168,8 @@ WITH gone AS (
     DELETE FROM {blobs} b
     WHERE b.tenant = %(tenant)s::text AND b.thread_id = %(thread_id)s::text
       AND b.checkpoint_ns = '' AND EXISTS (SELECT FROM gone)
-      AND (%(versions)s::text[])[array_position(%(channels)s::text[], b.channel)]
-          IS DISTINCT FROM b.version
+      AND (b.channel, b.version) NOT IN (
+          SELECT unnest(%(channels)s::text[]), unnest(%(versions)s::text[]))
 ), stored_blobs AS ("""
     + _STORED_BLOBS.replace("verdict v WHERE {stores}", "gone")
     + ")"

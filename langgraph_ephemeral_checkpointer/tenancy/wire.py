@@ -74,9 +74,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hot(Statement):
-    """A statement that can also go the short way; its parameters are a mapping."""
+    """A statement that can also go the short way; its parameters are a mapping.
+
+    ``ahead``: as the first of a batch it is sent at once, for the server to work while the
+    others are packed. That pays where they take as long as to wake the server once more.
+    """
 
     query: Query = field(kw_only=True)
+    ahead: bool = field(kw_only=True, default=False)
 
     def packed(self) -> list[bytes | None]:
         """The parameters in binary, in the order of their numbers."""
@@ -176,10 +181,10 @@ def _pipeline(
     pgconn.enter_pipeline_mode()
     try:
         _ask(pgconn, batch[0], values, known, asked)
-        # The server takes the lock while the others are packed: all of them before one is
-        # sent, as what is sent is done, and the first alone does nothing.
-        if pgconn.flush():
+        if batch[0].ahead and pgconn.flush():
             yield from _flush(pgconn)
+        # All of them are packed before one is sent: what was sent is done, and the first
+        # alone comes to nothing.
         try:
             packed = [one.packed() for one in batch[1:]]
         except Exception as error:  # noqa: BLE001 - raised below, with the connection in order
@@ -190,8 +195,7 @@ def _pipeline(
         pgconn.pipeline_sync()
         if pgconn.flush():
             yield from _flush(pgconn)
-        results: list[PGresult] = []
-        yield from _read(pgconn, results)
+        results = yield from _results(pgconn)
         whole = True
     finally:
         # What is left half read cannot be told apart from what comes next.
@@ -255,25 +259,31 @@ def _flush(pgconn: PGconn) -> PQGen[None]:
             pgconn.consume_input()
 
 
-def _read(pgconn: PGconn, results: list[PGresult]) -> PQGen[None]:
+def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
+    results: list[PGresult] = []
     try:
-        while True:
-            while pgconn.is_busy():
-                if (yield Wait.R):
-                    pgconn.consume_input()
-            result = pgconn.get_result()
-            if result is None:
-                if pgconn.status == _BAD:
-                    raise psycopg.OperationalError("the connection was lost")
-            elif result.status == _SYNC:
-                return
-            else:
-                results.append(result)
+        yield from _read(pgconn, results)
     except psycopg.OperationalError:
         # A server that ends a connection says why before it does.
         if failed := _failed(results):
             raise errors.error_from_result(failed) from None
         raise
+    return results
+
+
+def _read(pgconn: PGconn, results: list[PGresult]) -> PQGen[None]:
+    while True:
+        while pgconn.is_busy():
+            if (yield Wait.R):
+                pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == _BAD:
+                raise psycopg.OperationalError("the connection was lost")
+        elif result.status == _SYNC:
+            return
+        else:
+            results.append(result)
 
 
 def _failed(results: Sequence[PGresult]) -> PGresult | None:
