@@ -31,22 +31,21 @@ class Memory:
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
         self._count = 0
-        self._threads: OrderedDict[Hashable, dict[Key, Stored] | str] = OrderedDict()
+        self._threads: OrderedDict[Hashable, dict[Key, Stored] | bool] = OrderedDict()
         self._lock = threading.Lock()  # parallel nodes save from several threads at once
 
     def __len__(self) -> int:
         return self._count
 
-    def plain(self, thread: Hashable) -> str | None:
-        """Of a thread that had neither subgraphs nor delta channels when last looked at.
+    def plain(self, thread: Hashable) -> bool | None:
+        """Whether a thread had neither subgraphs nor delta channels when last looked at.
 
         Returns:
-            The one checkpoint that was left there, "" where that is not known, None where the
-            thread is not known to be plain.
+            None where that is not known; else whether it was saved to by one run at a time.
         """
         with self._lock:
             known = self._get(thread)
-            return known if isinstance(known, str) else None
+            return known if isinstance(known, bool) else None
 
     def rows(self, thread: Hashable) -> list[Stored]:
         """The rows of a thread; nothing where it is not known, or plain."""
@@ -60,11 +59,11 @@ class Memory:
             self._drop(thread)
             self._put(thread, {row.key: row for row in rows})
 
-    def learn_plain(self, thread: Hashable, last: str = "") -> None:
-        """Remember that a thread is plain, and the one checkpoint that was left there."""
+    def learn_plain(self, thread: Hashable, *, alone: bool) -> None:
+        """Remember that a thread is plain, and whether one run at a time saves to it."""
         with self._lock:
             self._drop(thread)
-            self._put(thread, last)
+            self._put(thread, alone)
 
     def saved(self, thread: Hashable, row: Stored, gone: Iterable[Key] = ()) -> None:
         """Take in a row that was saved, and those that went with it."""
@@ -86,26 +85,26 @@ class Memory:
         with self._lock:
             self._drop(thread)
 
-    def _get(self, thread: Hashable) -> dict[Key, Stored] | str | None:
+    def _get(self, thread: Hashable) -> dict[Key, Stored] | bool | None:
         known = self._threads.get(thread)
         if known is not None:
             self._threads.move_to_end(thread)
         return known
 
-    def _put(self, thread: Hashable, known: dict[Key, Stored] | str) -> None:
+    def _put(self, thread: Hashable, known: dict[Key, Stored] | bool) -> None:
         self._threads[thread] = known
         self._count += _size(known)
         while self._count > self._limit:
             self._drop(next(iter(self._threads)))
 
-    def _drop(self, thread: Hashable) -> dict[Key, Stored] | str | None:
+    def _drop(self, thread: Hashable) -> dict[Key, Stored] | bool | None:
         known = self._threads.pop(thread, None)
         if known is not None:
             self._count -= _size(known)
         return known
 
 
-def _size(known: dict[Key, Stored] | str) -> int:
+def _size(known: dict[Key, Stored] | bool) -> int:
     return max(1, len(known)) if isinstance(known, dict) else 1
 
 

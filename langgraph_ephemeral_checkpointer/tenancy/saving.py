@@ -77,10 +77,10 @@ class Saving:
             return self._save_more(wanted)
         if wanted.target.ns:
             return self._save_inner(wanted)
-        last = self._memory.plain(wanted.target.thread)
-        if last is None or wanted.delta:
+        alone = self._memory.plain(wanted.target.thread)
+        if alone is None or wanted.delta:
             return self._save_any(wanted, self._keep)
-        if self._keep == 1 and last and last == wanted.target.checkpoint_id:
+        if self._keep == 1 and alone and wanted.target.checkpoint_id is not None:
             return self._replace(wanted)
         return self._save_plain(wanted, self._keep)
 
@@ -99,9 +99,7 @@ class Saving:
         whose = wanted.target.thread
         query = self._names.hot(sql.SAVE_AND_REPLACE, wanted.params(whole=False), fetch=False)
         _, stored = yield [*self._names.lock(*whose), query]
-        if stored:
-            self._memory.learn_plain(whose, wanted.checkpoint_id)
-        else:
+        if not stored:
             yield from self._save_plain(wanted, 1)
 
     def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
@@ -116,9 +114,9 @@ class Saving:
             self._learn_plain(wanted, place)
 
     def _learn_plain(self, wanted: Save, place: str | None) -> None:
-        """Remember what was left of a plain thread, unless others save to it just now as well."""
+        """Remember a plain thread; a save that goes on from what it pushes out was alone."""
         alone = place in (None, wanted.target.checkpoint_id)
-        self._memory.learn_plain(wanted.target.thread, wanted.checkpoint_id if alone else "")
+        self._memory.learn_plain(wanted.target.thread, alone=alone)
 
     def _save_any(self, wanted: Save, keep: int) -> Plan[Step, None]:
         whose = wanted.target.thread

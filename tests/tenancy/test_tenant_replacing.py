@@ -43,7 +43,7 @@ def _count_replacing(saver: Any) -> list[int]:
 def _never_replacing(saver: Any) -> None:
     memory = saver._saving._memory
     learn = memory.learn_plain
-    memory.learn_plain = lambda thread, last="": learn(thread)
+    memory.learn_plain = lambda thread, alone: learn(thread, alone=False)
 
 
 def _rows(superuser: Any, schema: str, table: str) -> list[Any]:
@@ -235,6 +235,18 @@ def test_it_does_not_where_the_parent_is_one_of_delta_channels_by_now(two: Any) 
     assert _values(other).keys() == {_id(3)}
 
 
+def test_a_thread_whose_channel_becomes_one_of_delta_keeps_what_that_is_rebuilt_from(
+    two: Any,
+) -> None:
+    saver, other, place, counts = two
+    made = checkpoint(3, {"a": "1"}, versions={"a": f"{1:032}.1", "b": f"{3:032}.3"})
+    counted = {**META, COUNTERS: {"b": [1, 1]}}
+    saver.put(place, made, counted, {"b": made["channel_versions"]["b"]})
+    assert counts == [0, 0]
+    history = other.get_delta_channel_history(config=at("t"), channels=["b"])
+    assert history["b"]["seed"] == 2
+
+
 @pytest.mark.parametrize("left", ["nothing", "another version", "no value"])
 def test_it_does_not_where_a_value_is_gone_that_it_relies_on(two: Any, left: str) -> None:
     """The thread was deleted, and the parent saved again without it: it is stored whole."""
@@ -343,6 +355,22 @@ def test_what_cannot_be_sent_stores_nothing_and_keeps_no_lock(make_saver: Any) -
         put(saver, "t", 4, config=place)
         assert counts == [1, 1]
         assert _values(other) == {_id(4): {"log": [4]}}
+
+
+def test_nothing_of_a_batch_is_done_where_the_last_of_it_cannot_be_sent(two: Any) -> None:
+    saver, other, place, _ = two
+    going = {"tenant": "default", "thread_id": "t", "ns": "", "id": _id(2)}
+    delete = "DELETE FROM {checkpoints} WHERE thread_id = %(thread_id)s::text"
+    batch = [
+        *saver.names.lock("default", "t"),
+        saver.names.hot(delete, going, fetch=False),
+        saver.names.hot(sql.LOAD_ONE, {**going, "id": object()}),
+    ]
+    with pytest.raises(TypeError, match="no statement takes a object"):
+        saver.run_plan(batch)
+    assert _values(other).keys() == {_id(2)}
+    _third(saver, place)
+    assert _values(other) == THIRD
 
 
 async def test_what_cannot_be_sent_asynchronously_stores_nothing_either(
