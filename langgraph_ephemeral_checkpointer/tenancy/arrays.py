@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import pq
@@ -16,71 +16,69 @@ from psycopg.adapt import Dumper
 
 from langgraph_ephemeral_checkpointer.errors import StorageError
 
-T = TypeVar("T")
-
 _HEAD = struct.Struct("!iiIii")  # dimensions, has NULLs, element type, length, lower bound
 _ONE = struct.Struct("!iiIiii")  # the same and the length of its one element
-_EMPTY = struct.Struct("!iiI")
 _LENGTH = struct.Struct("!i").pack
 _INT = struct.Struct("!i").pack
 _TEXT, _TEXT_ARRAY, _BYTEA, _BYTEA_ARRAY, _INT4, _INT4_ARRAY = 25, 1009, 17, 1001, 23, 1007
+_EMPTY = {oid: struct.pack("!iiI", 0, 0, oid) for oid in (_TEXT, _BYTEA, _INT4)}
 
 
-class _Array(Generic[T]):
+class _Array:
     """Packed when it is sent: a save has its server at work by then."""
 
     __slots__ = ("items",)
 
-    def __init__(self, items: Iterable[T]) -> None:
-        self.items = [*items]
+    oid: ClassVar[int]
+    items: list[bytes]
 
     def packed(self) -> bytes:
         """The array in the binary form of the protocol."""
-        raise NotImplementedError
+        return _pack(self.items, self.oid)
 
 
-class Texts(_Array[str]):
+class Texts(_Array):
     """A ``text[]`` parameter."""
 
     __slots__ = ()
 
-    def packed(self) -> bytes:
-        """The array in the binary form of the protocol."""
-        return _pack([*map(str.encode, self.items)], _TEXT) if self.items else _NO_TEXTS
+    oid = _TEXT
+
+    def __init__(self, items: Iterable[str]) -> None:
+        self.items = [*map(str.encode, items)]
 
 
-class Blobs(_Array[bytes]):
+class Blobs(_Array):
     """A ``bytea[]`` parameter."""
 
     __slots__ = ()
 
-    def packed(self) -> bytes:
-        """The array in the binary form of the protocol."""
-        return _pack(self.items, _BYTEA)
+    oid = _BYTEA
+
+    def __init__(self, items: Iterable[bytes]) -> None:
+        self.items = [*items]
 
 
-class Integers(_Array[int]):
+class Integers(_Array):
     """An ``integer[]`` parameter."""
 
     __slots__ = ()
 
-    def packed(self) -> bytes:
-        """The array in the binary form of the protocol."""
-        return _pack([*map(_INT, self.items)], _INT4)
+    oid = _INT4
+
+    def __init__(self, items: Iterable[int]) -> None:
+        self.items = [*map(_INT, items)]
 
 
 def _pack(items: list[bytes], oid: int) -> bytes:
     if len(items) == 1:
         return _ONE.pack(1, 0, oid, 1, 1, len(items[0])) + items[0]
     if not items:
-        return _EMPTY.pack(0, 0, oid)
+        return _EMPTY[oid]
     parts = [_HEAD.pack(1, 0, oid, len(items), 1)]
     for item in items:
         parts += (_LENGTH(len(item)), item)
     return b"".join(parts)
-
-
-_NO_TEXTS = _pack([], _TEXT)
 
 
 class _PackedDumper(Dumper):

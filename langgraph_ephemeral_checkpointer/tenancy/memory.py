@@ -6,6 +6,9 @@ knows what it left there, though. So a save decides beforehand, on what is remem
 what it adds, and sends the deletes along, guarded: they do nothing unless the thread is as
 remembered, down to which transaction wrote each row. What is remembered may thus be wrong
 in any way; it costs the round trip that it was to save, and nothing else.
+
+Of a plain thread, which needs no rule, it is remembered that it is one, and whether its saves
+came one after the other: then the next can expect its parent to be all there is, as well.
 """
 
 from __future__ import annotations

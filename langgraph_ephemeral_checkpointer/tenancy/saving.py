@@ -100,11 +100,13 @@ class Saving:
         query = self._names.hot(sql.SAVE_AND_REPLACE, wanted.params(whole=False), fetch=False)
         _, stored = yield [*self._names.lock(*whose), query]
         if not stored:
-            yield from self._save_plain(wanted, 1)
+            # Whole at once: as likely as not, what it relies on has been deleted.
+            yield from self._save_plain(wanted, 1, whole=True)
 
-    def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
+    def _save_plain(self, wanted: Save, keep: int, *, whole: bool = False) -> Plan[Step, None]:
         """To a thread that had neither subgraphs nor delta channels at its last save."""
-        (answer, *_), _ = yield from self._store(wanted, sql.SAVE_AND_TRIM_PLAIN, {"keep": keep})
+        template, more = sql.SAVE_AND_TRIM_PLAIN, {"keep": keep}
+        (answer, *_), _ = yield from self._store(wanted, template, more, whole=whole)
         _, _, special, place = answer
         if special:  # somebody else has put some there
             whose = wanted.target.thread
@@ -158,11 +160,13 @@ class Saving:
         template: str,
         more: dict[str, Any],
         drops: Sequence[Statement] = (),
+        *,
+        whole: bool = False,
     ) -> Plan[Step, tuple[list[Any], list[int]]]:
         """Store it; gives what the statement told, and what the ``drops`` took."""
         target = wanted.target
         lock = self._names.lock(*target.thread)
-        for whole in (False, True):
+        while True:
             params = wanted.params(whole=whole) | more
             _, found, *gone = yield [*lock, self._names.hot(template, params), *drops]
             missing, orphaned, *_ = found[0]
@@ -174,10 +178,10 @@ class Saving:
                     "Start the run again"
                 )
             if not missing:
-                break
+                return found, gone
             # The run saved only what changed, relying on values that are gone: it still
-            # has them all in hand, so the checkpoint is stored whole.
-        return found, gone
+            # has them all in hand, so the checkpoint is stored whole, which relies on none.
+            whole = True
 
     def _trim(self, wanted: Save, thread: Sequence[Stored], keep: int) -> Plan[Step, None]:
         """Prune a thread as it was a moment ago; if it has moved since, read it again."""

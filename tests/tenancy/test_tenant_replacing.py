@@ -344,7 +344,7 @@ def test_what_cannot_be_sent_stores_nothing_and_keeps_no_lock(make_saver: Any) -
         place = put(saver, "t", 2, config=put(saver, "t", 1))
         other.conn.execute("SET lock_timeout = '5s'")
         counts = _count_replacing(saver)
-        made = checkpoint(3, {"\ud800": 3})
+        made = checkpoint(3, id="\ud800")
         for parent in (place, at("t")):
             with pytest.raises(StorageError, match="surrogates"):
                 saver.put(parent, made, META, made["channel_versions"])
@@ -379,7 +379,7 @@ async def test_what_cannot_be_sent_asynchronously_stores_nothing_either(
     async with make_async_saver(keep_checkpoints=1, serde=Pickles()) as saver:
         made = checkpoint(1)
         place = await saver.aput(at("t"), made, META, made["channel_versions"])
-        made = checkpoint(2, {"\ud800": 2})
+        made = checkpoint(2, id="\ud800")
         with pytest.raises(StorageError, match="surrogates"):
             await saver.aput(place, made, META, made["channel_versions"])
         made = checkpoint(3)
