@@ -325,35 +325,33 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
     async def _perform(self, step: Step) -> Any:
         with storage_errors(self._doing):
-            async with self._connection() as conn:
-                if not isinstance(step, Transaction):
-                    return await _round_trip(conn, step)
-                joined = in_transaction(conn, refused=step.alone)
-                if conn in DOUBTFUL and not joined:
-                    await _start_afresh(conn)
-                async with atransaction_on(conn):
-                    if not joined and (level := isolation(conn)):
-                        await _send(conn, [level])
-                    answer = await adrive(step.plan, partial(_send, conn))
-                    if joined:
-                        await _send(conn, [UNPIN])
-                return answer
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        if isinstance(self.conn, AsyncConnectionPool):
-            async with self.conn.connection() as conn:
-                yield conn
-        else:
+            if isinstance(self.conn, AsyncConnectionPool):
+                async with self.conn.connection() as conn:
+                    return await _carry_out(conn, step)
             async with self.lock:
-                yield self.conn
+                return await _carry_out(self.conn, step)
+
+
+async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
+    if not isinstance(step, Transaction):
+        return await _round_trip(conn, step)
+    joined = in_transaction(conn, refused=step.alone)
+    if conn in DOUBTFUL and not joined:
+        await _start_afresh(conn)
+    async with atransaction_on(conn):
+        if not joined and (level := isolation(conn)):
+            await _send(conn, [level])
+        answer = await adrive(step.plan, partial(_send, conn))
+        if joined:
+            await _send(conn, [UNPIN])
+    return answer
 
 
 async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
     if HAS_PIPELINE:
         async with conn.lock:
-            if fits(conn, batch):
+            if fits(batch, conn):
                 work = exchange(conn, batch)
                 try:
                     return await conn.wait(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import pq
@@ -17,20 +17,24 @@ from psycopg.adapt import Dumper
 from langgraph_ephemeral_checkpointer.errors import StorageError
 
 _HEAD = struct.Struct("!iiIii")  # dimensions, has NULLs, element type, length, lower bound
-_EMPTY = struct.Struct("!iiI")
+_ONE = struct.Struct("!iiIiii")  # the same and the length of its one element
 _LENGTH = struct.Struct("!i").pack
 _INT = struct.Struct("!i").pack
 _TEXT, _TEXT_ARRAY, _BYTEA, _BYTEA_ARRAY, _INT4, _INT4_ARRAY = 25, 1009, 17, 1001, 23, 1007
+_EMPTY = {oid: struct.pack("!iiI", 0, 0, oid) for oid in (_TEXT, _BYTEA, _INT4)}
 
 
 class _Array:
-    __slots__ = ("packed",)
+    """Packed when it is sent: a save has its server at work by then."""
 
-    packed: bytes
+    __slots__ = ("items",)
 
-    def bytes_of(self) -> bytes:
+    oid: ClassVar[int]
+    items: list[bytes]
+
+    def packed(self) -> bytes:
         """The array in the binary form of the protocol."""
-        return self.packed
+        return _pack(self.items, self.oid)
 
 
 class Texts(_Array):
@@ -38,8 +42,10 @@ class Texts(_Array):
 
     __slots__ = ()
 
+    oid = _TEXT
+
     def __init__(self, items: Iterable[str]) -> None:
-        self.packed = _pack([item.encode() for item in items], _TEXT)
+        self.items = [*map(str.encode, items)]
 
 
 class Blobs(_Array):
@@ -47,8 +53,10 @@ class Blobs(_Array):
 
     __slots__ = ()
 
+    oid = _BYTEA
+
     def __init__(self, items: Iterable[bytes]) -> None:
-        self.packed = _pack(list(items), _BYTEA)
+        self.items = [*items]
 
 
 class Integers(_Array):
@@ -56,28 +64,28 @@ class Integers(_Array):
 
     __slots__ = ()
 
+    oid = _INT4
+
     def __init__(self, items: Iterable[int]) -> None:
-        self.packed = _pack([_INT(item) for item in items], _INT4)
+        self.items = [*map(_INT, items)]
 
 
 def _pack(items: list[bytes], oid: int) -> bytes:
+    if len(items) == 1:
+        return _ONE.pack(1, 0, oid, 1, 1, len(items[0])) + items[0]
     if not items:
-        return _EMPTY.pack(0, 0, oid)
+        return _EMPTY[oid]
     parts = [_HEAD.pack(1, 0, oid, len(items), 1)]
     for item in items:
         parts += (_LENGTH(len(item)), item)
     return b"".join(parts)
 
 
-NO_TEXTS = Texts(())
-"""The empty one, of which most saves send several."""
-
-
 class _PackedDumper(Dumper):
     format = pq.Format.BINARY
 
     def dump(self, obj: Any) -> bytes:
-        return obj.packed  # type: ignore[no-any-return]
+        return obj.packed()  # type: ignore[no-any-return]
 
 
 class _TextsDumper(_PackedDumper):

@@ -30,6 +30,8 @@ UNPIN = Statement(
     "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
 )
 
+_OPEN = (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
+
 DOUBTFUL: weakref.WeakSet[Any] = weakref.WeakSet()
 """Connections on which a pipeline outside a transaction failed, or was interrupted.
 
@@ -78,10 +80,7 @@ def joins(conn: object) -> bool:
     Asked before a call, while another may be under way on the same connection: that one is
     no transaction.
     """
-    return isinstance(conn, psycopg.BaseConnection) and conn.info.transaction_status in (
-        pq.TransactionStatus.INTRANS,
-        pq.TransactionStatus.INERROR,
-    )
+    return isinstance(conn, psycopg.BaseConnection) and conn.pgconn.transaction_status in _OPEN
 
 
 def in_transaction(

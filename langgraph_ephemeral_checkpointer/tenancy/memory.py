@@ -6,6 +6,9 @@ knows what it left there, though. So a save decides beforehand, on what is remem
 what it adds, and sends the deletes along, guarded: they do nothing unless the thread is as
 remembered, down to which transaction wrote each row. What is remembered may thus be wrong
 in any way; it costs the round trip that it was to save, and nothing else.
+
+Of a plain thread, which needs no rule, it is remembered that it is one, and whether its saves
+came one after the other: then the next can expect its parent to be all there is, as well.
 """
 
 from __future__ import annotations
@@ -31,40 +34,53 @@ class Memory:
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
         self._count = 0
-        self._threads: OrderedDict[Hashable, dict[Key, Stored]] = OrderedDict()
+        self._threads: OrderedDict[Hashable, dict[Key, Stored] | bool] = OrderedDict()
         self._lock = threading.Lock()  # parallel nodes save from several threads at once
 
     def __len__(self) -> int:
         return self._count
 
-    def is_plain(self, thread: Hashable) -> bool:
-        """Whether the thread had neither subgraphs nor delta channels when last looked at."""
+    def plain(self, thread: Hashable) -> bool | None:
+        """Whether a thread had neither subgraphs nor delta channels when last looked at.
+
+        Returns:
+            None where that is not known; else whether it was saved to by one run at a time.
+        """
         with self._lock:
-            return self._get(thread) == {}
+            known = self._get(thread)
+            return known if isinstance(known, bool) else None
 
     def rows(self, thread: Hashable) -> list[Stored]:
         """The rows of a thread; nothing where it is not known, or plain."""
         with self._lock:
-            return [*(self._get(thread) or {}).values()]
+            known = self._get(thread)
+            return [*known.values()] if isinstance(known, dict) else []
 
     def learn(self, thread: Hashable, rows: Iterable[Stored]) -> None:
-        """Remember a thread as it was just read; no rows: it is plain, whatever it has."""
+        """Remember a thread as it was just read."""
         with self._lock:
             self._drop(thread)
             self._put(thread, {row.key: row for row in rows})
+
+    def learn_plain(self, thread: Hashable, *, alone: bool) -> None:
+        """Remember that a thread is plain, and whether one run at a time saves to it."""
+        with self._lock:
+            self._drop(thread)
+            self._put(thread, alone)
 
     def saved(self, thread: Hashable, row: Stored, gone: Iterable[Key] = ()) -> None:
         """Take in a row that was saved, and those that went with it."""
         with self._lock:
             known = self._drop(thread)
             # Of a plain thread no rows are known, and this makes it one that is not.
-            if known:
+            if isinstance(known, dict):
                 self._put(thread, _without({**known, row.key: row}, gone))
 
     def gone(self, thread: Hashable, keys: Iterable[Key]) -> None:
         """Take in that rows were deleted."""
         with self._lock:
-            if known := self._drop(thread):
+            known = self._drop(thread)
+            if isinstance(known, dict):
                 self._put(thread, _without(known, keys))
 
     def forget(self, thread: Hashable) -> None:
@@ -72,23 +88,27 @@ class Memory:
         with self._lock:
             self._drop(thread)
 
-    def _get(self, thread: Hashable) -> dict[Key, Stored] | None:
+    def _get(self, thread: Hashable) -> dict[Key, Stored] | bool | None:
         known = self._threads.get(thread)
         if known is not None:
             self._threads.move_to_end(thread)
         return known
 
-    def _put(self, thread: Hashable, rows: dict[Key, Stored]) -> None:
-        self._threads[thread] = rows
-        self._count += max(1, len(rows))
+    def _put(self, thread: Hashable, known: dict[Key, Stored] | bool) -> None:
+        self._threads[thread] = known
+        self._count += _size(known)
         while self._count > self._limit:
             self._drop(next(iter(self._threads)))
 
-    def _drop(self, thread: Hashable) -> dict[Key, Stored] | None:
+    def _drop(self, thread: Hashable) -> dict[Key, Stored] | bool | None:
         known = self._threads.pop(thread, None)
         if known is not None:
-            self._count -= max(1, len(known))
+            self._count -= _size(known)
         return known
+
+
+def _size(known: dict[Key, Stored] | bool) -> int:
+    return max(1, len(known)) if isinstance(known, dict) else 1
 
 
 def _without(rows: dict[Key, Stored], keys: Iterable[Key]) -> dict[Key, Stored]:

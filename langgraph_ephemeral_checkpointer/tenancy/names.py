@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from psycopg import sql
@@ -39,6 +40,13 @@ def _checked(what: str, name: object, suffix: str = "") -> str:
             f"Postgres keeps {_MAX_IDENTIFIER}: choose a shorter one"
         )
     return name
+
+
+@lru_cache(maxsize=4096)
+def _key(*parts: str) -> int:
+    # Lengths make it unambiguous: ("a", "bc") and ("ab", "c") are two threads.
+    text = "".join(f"{len(part)}:{part}" for part in parts).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True)
 
 
 @dataclass(frozen=True)
@@ -96,10 +104,7 @@ class Names:
 
     def key(self, tenant: str, thread_id: str) -> int:
         """The advisory lock of a thread: 64 bits over schema, table, tenant and thread."""
-        parts = (self.schema, self.table, tenant, thread_id)
-        # Lengths make it unambiguous: ("a", "bc") and ("ab", "c") are two threads.
-        text = "".join(f"{len(part)}:{part}" for part in parts).encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True)
+        return _key(self.schema, self.table, tenant, thread_id)
 
     @property
     def schema_key(self) -> int:
@@ -115,7 +120,7 @@ class Names:
         """
         if len(thread_ids) == 1:
             params = {"tenant": tenant, "key": self.key(tenant, thread_ids[0])}
-            return [Hot(_LOCK_ONE, params, False, query=_LOCK_ONE_QUERY)]
+            return [Hot(_LOCK_ONE, params, False, query=_LOCK_ONE_QUERY, ahead=True)]
         keys = sorted({self.key(tenant, thread_id) for thread_id in thread_ids})
         return [pin(tenant), Statement(_LOCK_MANY, (keys,), False)]
 

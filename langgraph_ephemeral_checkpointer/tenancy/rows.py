@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
-from langgraph_ephemeral_checkpointer.tenancy.arrays import NO_TEXTS, Blobs, Integers, Texts
+from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Integers, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"
 
@@ -43,8 +43,7 @@ class TypedSerializer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One thread, namespace and checkpoint of one tenant; no id means the newest."""
 
     tenant: str
@@ -68,7 +67,7 @@ class Target:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Save:
     """Everything one save writes; :meth:`params` with some or all of the channel values.
 
@@ -108,13 +107,11 @@ class Save:
         return {
             **self.columns,
             "written": Texts(written),
-            "written_versions": Texts(map(self.versions.__getitem__, written)),
-            "written_types": Texts(kind for kind, _ in typed),
-            "written_blobs": Blobs(blob for _, blob in typed),
-            "relied_on": Texts(relied_on) if relied_on else NO_TEXTS,
-            "relied_on_versions": Texts(map(self.versions.__getitem__, relied_on))
-            if relied_on
-            else NO_TEXTS,
+            "written_versions": Texts([self.versions[name] for name in written]),
+            "written_types": Texts([kind for kind, _ in typed]),
+            "written_blobs": Blobs([blob for _, blob in typed]),
+            "relied_on": Texts(relied_on),
+            "relied_on_versions": Texts([self.versions[name] for name in relied_on]),
         }
 
 
@@ -151,7 +148,7 @@ def _column_text(value: object) -> str | None:
 
 def _callers(parents: object) -> list[str]:
     """The checkpoints a subgraph call belongs to: namespace and id, in turn."""
-    if not isinstance(parents, Mapping):
+    if not parents or not isinstance(parents, Mapping):
         return []
     pairs = [(_column_text(ns), _column_text(id_)) for ns, id_ in parents.items()]
     return [text for pair in pairs if None not in pair for text in pair if text is not None]
@@ -188,14 +185,16 @@ def prepare_save(
         metadata: Its metadata; not changed.
         new_versions: The channels that changed since the parent.
     """
-    stored: dict[str, Any] = dict(checkpoint)
-    stored["channel_versions"] = plain_versions(checkpoint["channel_versions"])
-    stored["versions_seen"] = {
-        node: plain_versions(seen) for node, seen in checkpoint["versions_seen"].items()
-    }
-    versions = {name: str(v) for name, v in stored["channel_versions"].items()}
+    plain = plain_versions(checkpoint["channel_versions"])
+    versions = {name: str(version) for name, version in plain.items()}
     values = checkpoint["channel_values"]
-    stored["channel_values"] = {k: v for k, v in values.items() if k not in versions}
+    seen = checkpoint["versions_seen"]
+    stored: dict[str, Any] = {
+        **checkpoint,
+        "channel_versions": plain,
+        "versions_seen": {node: plain_versions(some) for node, some in seen.items()},
+        "channel_values": {k: v for k, v in values.items() if k not in versions},
+    }
     meta = dict(get_checkpoint_metadata(config, metadata))
     meta.pop("writes", None)
     counted: Any = meta.get(DELTA_COUNTERS) or {}
@@ -204,7 +203,7 @@ def prepare_save(
     if meta.get("delta_writes_versioned"):
         delta.add(EVERY_CHANNEL)
     # A channel that is rebuilt from ancestors needs the parent to exist.
-    rebuilt = any(name in versions and name not in values for name in delta)
+    rebuilt = bool(delta) and any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
     channels = Texts(versions)
     callers = _callers(meta.get("parents"))
@@ -221,7 +220,7 @@ def prepare_save(
             "ns": target.ns,
             "id": checkpoint["id"],
             "parent": target.checkpoint_id,
-            "callers": Texts(callers) if callers else NO_TEXTS,
+            "callers": Texts(callers),
             "source": _column_text(meta.get("source")),
             "step": _column_int(meta.get("step")),
             "run_id": _column_text(meta.get("run_id")),
@@ -229,7 +228,7 @@ def prepare_save(
             "channels": channels,
             "versions": Texts(versions.values()),
             "held": channels if len(held) == len(versions) else Texts(held),
-            "delta": Texts(sorted(delta)) if delta else NO_TEXTS,
+            "delta": Texts(sorted(delta)),
             "made_at": moment(made),
             "type": kind,
             "state": state,

@@ -307,35 +307,34 @@ class TenantPostgresSaver(TenantSaver):
         return self._perform(step)
 
     def _perform(self, step: Step) -> Any:
-        with storage_errors(self._doing), self._connection() as conn:
-            if not isinstance(step, Transaction):
-                return _round_trip(conn, step)
-            joined = in_transaction(conn, refused=step.alone)
-            if conn in DOUBTFUL and not joined:
-                _start_afresh(conn)
-            with transaction_on(conn):
-                if not joined and (level := isolation(conn)):
-                    _send(conn, [level])
-                answer = drive(step.plan, partial(_send, conn))
-                if joined:
-                    _send(conn, [UNPIN])
-            return answer
-
-    @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
-        if isinstance(self.conn, ConnectionPool):
-            with self.conn.connection() as conn:
-                yield conn
-        else:
+        with storage_errors(self._doing):
+            if isinstance(self.conn, ConnectionPool):
+                with self.conn.connection() as conn:
+                    return _carry_out(conn, step)
             with self.lock:
-                yield self.conn
+                return _carry_out(self.conn, step)
+
+
+def _carry_out(conn: Connection[Any], step: Step) -> Any:
+    if not isinstance(step, Transaction):
+        return _round_trip(conn, step)
+    joined = in_transaction(conn, refused=step.alone)
+    if conn in DOUBTFUL and not joined:
+        _start_afresh(conn)
+    with transaction_on(conn):
+        if not joined and (level := isolation(conn)):
+            _send(conn, [level])
+        answer = drive(step.plan, partial(_send, conn))
+        if joined:
+            _send(conn, [UNPIN])
+    return answer
 
 
 def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
     if HAS_PIPELINE:
         with conn.lock:
-            if fits(conn, batch):
+            if fits(batch, conn):
                 work = exchange(conn, batch)
                 try:
                     return conn.wait(work)

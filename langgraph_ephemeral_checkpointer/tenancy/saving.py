@@ -63,9 +63,9 @@ class Saving:
             ThreadDeletedError: The thread was deleted under the run, and one of its
                 channels can only be rebuilt from what is gone.
         """
-        if not joins:
-            yield from self._save(wanted)
-            return
+        return self._joined(wanted) if joins else self._save(wanted)
+
+    def _joined(self, wanted: Save) -> Plan[Step, None]:
         self.forget(wanted.target.thread)
         try:
             yield from self._save(wanted)
@@ -74,23 +74,51 @@ class Saving:
 
     def _save(self, wanted: Save) -> Plan[Step, None]:
         if self._keep is None:
-            yield from self._store(wanted, sql.SAVE, {})
-        elif wanted.target.ns:
-            (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
-            stored = _stored(wanted, answer[2])
-            self._memory.saved(wanted.target.thread, stored)
-        elif self._memory.is_plain(wanted.target.thread) and not wanted.delta:
-            yield from self._save_plain(wanted, self._keep)
-        else:
-            yield from self._save_any(wanted, self._keep)
+            return self._save_more(wanted)
+        if wanted.target.ns:
+            return self._save_inner(wanted)
+        alone = self._memory.plain(wanted.target.thread)
+        if alone is None or wanted.delta:
+            return self._save_any(wanted, self._keep)
+        if self._keep == 1 and alone and wanted.target.checkpoint_id is not None:
+            return self._replace(wanted)
+        return self._save_plain(wanted, self._keep)
 
-    def _save_plain(self, wanted: Save, keep: int) -> Plan[Step, None]:
+    def _save_more(self, wanted: Save) -> Plan[Step, None]:
+        """Where nothing is to go."""
+        yield from self._store(wanted, sql.SAVE, {})
+
+    def _save_inner(self, wanted: Save) -> Plan[Step, None]:
+        """To a subgraph's namespace: what goes of it goes with the next save of the root."""
+        (answer, *_), _ = yield from self._store(wanted, sql.SAVE, {})
+        stored = _stored(wanted, answer[2])
+        self._memory.saved(wanted.target.thread, stored)
+
+    def _replace(self, wanted: Save) -> Plan[Step, None]:
+        """To a plain thread of which, as far as is known, the parent is all there is."""
+        whose = wanted.target.thread
+        query = self._names.hot(sql.SAVE_AND_REPLACE, wanted.params(whole=False), fetch=False)
+        _, stored = yield [*self._names.lock(*whose), query]
+        if not stored:
+            # Whole at once: as likely as not, what it relies on has been deleted.
+            yield from self._save_plain(wanted, 1, whole=True)
+
+    def _save_plain(self, wanted: Save, keep: int, *, whole: bool = False) -> Plan[Step, None]:
         """To a thread that had neither subgraphs nor delta channels at its last save."""
-        (answer, *_), _ = yield from self._store(wanted, sql.SAVE_AND_TRIM_PLAIN, {"keep": keep})
-        if answer[2]:  # somebody else has put some there
-            place = (self._names, *wanted.target.thread)
-            _, found = yield [*self._names.lock(*wanted.target.thread), facts(*place)]
+        template, more = sql.SAVE_AND_TRIM_PLAIN, {"keep": keep}
+        (answer, *_), _ = yield from self._store(wanted, template, more, whole=whole)
+        _, _, special, place = answer
+        if special:  # somebody else has put some there
+            whose = wanted.target.thread
+            _, found = yield [*self._names.lock(*whose), facts(self._names, *whose)]
             yield from self._trim(wanted, [Stored.read(row) for row in found], keep)
+        else:
+            self._learn_plain(wanted, place)
+
+    def _learn_plain(self, wanted: Save, place: str | None) -> None:
+        """Remember a plain thread; a save that goes on from what it pushes out was alone."""
+        alone = place in (None, wanted.target.checkpoint_id)
+        self._memory.learn_plain(wanted.target.thread, alone=alone)
 
     def _save_any(self, wanted: Save, keep: int) -> Plan[Step, None]:
         whose = wanted.target.thread
@@ -111,13 +139,13 @@ class Saving:
                 drops = drop_these(self._names, *whose, thread, doomed, guarded=True, saved=new.key)
         more = {"keep": keep, "seen": expected}
         found, gone = yield from self._store(wanted, sql.SAVE_AND_TRIM, more, drops)
-        _, _, special, written_by, *_ = found[0]
+        _, _, special, place, written_by, *_ = found[0]
         if not special:
-            self._memory.learn(whose, ())
+            self._learn_plain(wanted, place)
             return
         stored = _stored(wanted, written_by)
         # Where there is nothing to tell, the rest of that one row is empty.
-        others = [Stored.read(row) for _, _, _, _, *row in found if row[0] is not None]
+        others = [Stored.read(row) for _, _, _, _, _, *row in found if row[0] is not None]
         if others:
             thread = [*(one for one in others if one.key != stored.key), stored]
             yield from self._trim(wanted, thread, keep)
@@ -132,11 +160,13 @@ class Saving:
         template: str,
         more: dict[str, Any],
         drops: Sequence[Statement] = (),
+        *,
+        whole: bool = False,
     ) -> Plan[Step, tuple[list[Any], list[int]]]:
         """Store it; gives what the statement told, and what the ``drops`` took."""
         target = wanted.target
         lock = self._names.lock(*target.thread)
-        for whole in (False, True):
+        while True:
             params = wanted.params(whole=whole) | more
             _, found, *gone = yield [*lock, self._names.hot(template, params), *drops]
             missing, orphaned, *_ = found[0]
@@ -148,10 +178,10 @@ class Saving:
                     "Start the run again"
                 )
             if not missing:
-                break
+                return found, gone
             # The run saved only what changed, relying on values that are gone: it still
-            # has them all in hand, so the checkpoint is stored whole.
-        return found, gone
+            # has them all in hand, so the checkpoint is stored whole, which relies on none.
+            whole = True
 
     def _trim(self, wanted: Save, thread: Sequence[Stored], keep: int) -> Plan[Step, None]:
         """Prune a thread as it was a moment ago; if it has moved since, read it again."""

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import psycopg
 from psycopg import errors, pq
@@ -74,9 +74,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Hot(Statement):
-    """A statement that can also go the short way; its parameters are a mapping."""
+    """A statement that can also go the short way; its parameters are a mapping.
+
+    ``ahead``: as the first of a batch it is sent at once, for the server to work while the
+    others are packed. That pays where they take as long as to wake the server once more.
+    """
 
     query: Query = field(kw_only=True)
+    ahead: bool = field(kw_only=True, default=False)
 
     def packed(self) -> list[bytes | None]:
         """The parameters in binary, in the order of their numbers."""
@@ -100,9 +105,9 @@ _PACKERS: dict[type, Callable[[Any], bytes | None]] = {
     int: _INT8,
     bool: (b"\0", b"\1").__getitem__,
     datetime: _micros,
-    Texts: Texts.bytes_of,
-    Blobs: Blobs.bytes_of,
-    Integers: Integers.bytes_of,
+    Texts: Texts.packed,
+    Blobs: Blobs.packed,
+    Integers: Integers.packed,
 }
 
 
@@ -117,7 +122,7 @@ def _pack_odd(value: Any) -> bytes | None:
 _prepared: weakref.WeakKeyDictionary[Connection, set[bytes]] = weakref.WeakKeyDictionary()
 
 
-def fits(conn: Connection, batch: Sequence[Statement]) -> bool:
+def fits(batch: Sequence[Statement], conn: Connection) -> TypeGuard[Sequence[Hot]]:
     """Whether a batch can go the short way; to be asked while the connection's lock is held.
 
     It can where nothing is open on the connection, so that the batch is one transaction of
@@ -125,14 +130,14 @@ def fits(conn: Connection, batch: Sequence[Statement]) -> bool:
     """
     pgconn = conn.pgconn
     return (
-        all(isinstance(one, Hot) for one in batch)
+        all(type(one) is Hot for one in batch)
         and pgconn.transaction_status == _IDLE
         and pgconn.pipeline_status == _PIPELINE_OFF
         and pgconn.parameter_status(b"client_encoding") == b"UTF8"
     )
 
 
-def exchange(conn: Connection, batch: Sequence[Statement]) -> PQGen[list[Any]]:
+def exchange(conn: Connection, batch: Sequence[Hot]) -> PQGen[list[Any]]:
     """Run a batch in one transaction and one round trip.
 
     To be given to the connection's ``wait()``, while its lock is held.
@@ -148,12 +153,10 @@ def exchange(conn: Connection, batch: Sequence[Statement]) -> PQGen[list[Any]]:
         psycopg.Error: What the server refused; nothing of the batch is done then.
     """
     known = None if conn.prepare_threshold is None else _prepared.setdefault(conn, set())
-    hot = [one for one in batch if isinstance(one, Hot)]
-    params = [one.packed() for one in hot]
-    attempts = len(hot) + 1
+    attempts = len(batch) + 1
     while True:
         try:
-            results = yield from _pipeline(conn.pgconn, hot, params, known)
+            results = yield from _pipeline(conn.pgconn, batch, known)
             break
         except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
             # Somebody has sent DEALLOCATE ALL or DISCARD ALL, as psycopg itself does at times.
@@ -161,33 +164,37 @@ def exchange(conn: Connection, batch: Sequence[Statement]) -> PQGen[list[Any]]:
             attempts -= 1
             if known is None or not attempts:
                 raise
-    reader: Any = Transformer(conn)
-    return [_answer(reader, result, one) for result, one in zip(results, hot, strict=True)]
+    return [
+        _rows(conn, result) if one.fetch else result.command_tuples or 0
+        for result, one in zip(results, batch, strict=True)
+    ]
 
 
 def _pipeline(
-    pgconn: PGconn,
-    batch: Sequence[Hot],
-    params: Sequence[list[bytes | None]],
-    known: set[bytes] | None,
+    pgconn: PGconn, batch: Sequence[Hot], known: set[bytes] | None
 ) -> PQGen[list[PGresult]]:
     """Send everything, read everything; gives the results of the statements themselves."""
     asked: list[bytes | None] = []  # for each result to come: what it prepares
     whole = False
+    unsent: Exception | None = None
+    values = batch[0].packed()
     pgconn.enter_pipeline_mode()
     try:
-        for one, values in zip(batch, params, strict=True):
-            query = one.query
-            if known is None:
-                pgconn.send_query_params(query.text, values, None, query.formats, _BINARY)
-            else:
-                if query.name not in known and query.name not in asked:
-                    pgconn.send_prepare(query.name, query.text)
-                    asked.append(query.name)
-                pgconn.send_query_prepared(query.name, values, query.formats, _BINARY)
-            asked.append(None)
+        _ask(pgconn, batch[0], values, known, asked)
+        if batch[0].ahead and pgconn.flush():
+            yield from _flush(pgconn)
+        # All of them are packed before one is sent: what was sent is done, and the first
+        # alone comes to nothing.
+        try:
+            packed = [one.packed() for one in batch[1:]]
+        except Exception as error:  # noqa: BLE001 - raised below, with the connection in order
+            unsent = error
+        else:
+            for one, values in zip(batch[1:], packed, strict=True):
+                _ask(pgconn, one, values, known, asked)
         pgconn.pipeline_sync()
-        yield from _flush(pgconn)
+        if pgconn.flush():
+            yield from _flush(pgconn)
         results = yield from _results(pgconn)
         whole = True
     finally:
@@ -197,12 +204,32 @@ def _pipeline(
         else:
             pgconn.finish()
     failed = _failed(results)
-    if known is not None:
+    if known is not None and (failed is not None or len(asked) > len(batch)):
         _note(known, asked, results, failed)
     _notified(pgconn)
     if failed is not None:
         raise errors.error_from_result(failed)
+    if unsent is not None:
+        raise unsent
     return [result for name, result in zip(asked, results, strict=True) if name is None]
+
+
+def _ask(
+    pgconn: PGconn,
+    one: Hot,
+    values: list[bytes | None],
+    known: set[bytes] | None,
+    asked: list[bytes | None],
+) -> None:
+    query = one.query
+    if known is None:
+        pgconn.send_query_params(query.text, values, None, query.formats, _BINARY)
+    else:
+        if query.name not in known and query.name not in asked:
+            pgconn.send_prepare(query.name, query.text)
+            asked.append(query.name)
+        pgconn.send_query_prepared(query.name, values, query.formats, _BINARY)
+    asked.append(None)
 
 
 def _note(
@@ -260,7 +287,10 @@ def _read(pgconn: PGconn, results: list[PGresult]) -> PQGen[None]:
 
 
 def _failed(results: Sequence[PGresult]) -> PGresult | None:
-    return next((result for result in results if result.status == _FATAL), None)
+    for result in results:
+        if result.status == _FATAL:
+            return result
+    return None
 
 
 def _notified(pgconn: PGconn) -> None:
@@ -270,8 +300,8 @@ def _notified(pgconn: PGconn) -> None:
             pgconn.notify_handler(notice)
 
 
-def _answer(reader: Any, result: PGresult, statement: Hot) -> Any:
-    if not statement.fetch:
-        return result.command_tuples or 0
+def _rows(conn: Connection, result: PGresult) -> list[Any]:
+    reader: Any = Transformer(conn)
     reader.set_pgresult(result)
-    return reader.load_rows(0, result.ntuples, tuple)
+    rows: list[Any] = reader.load_rows(0, result.ntuples, tuple)
+    return rows

@@ -231,12 +231,10 @@ def _row(n: int) -> Stored:
 def test_what_is_remembered_is_bounded() -> None:
     memory = Memory(limit=10)
     for n in range(100):
-        memory.learn(n, [_row(1), _row(2)] if n % 2 else ())
+        memory.learn(n, [_row(1), _row(2)]) if n % 2 else memory.learn_plain(n, alone=True)
         assert len(memory) <= 10
     assert [len(memory.rows(n)) for n in range(93, 100)] == [0, 0, 2, 0, 2, 0, 2]
-    assert memory.is_plain(98)
-    assert not memory.is_plain(97)
-    assert not memory.is_plain(0)
+    assert [memory.plain(n) for n in (98, 97, 0)] == [True, None, None]
     memory.learn("large", map(_row, range(11)))
     assert len(memory) == 0
 
@@ -250,10 +248,10 @@ def test_what_is_remembered_follows_the_saves() -> None:
     assert {row.row.id for row in memory.rows("t")} == {"2", "3"}
     memory.gone("t", [("", "2"), ("", "unknown")])
     assert {row.row.id for row in memory.rows("t")} == {"3"}
-    memory.learn("t", ())
-    assert memory.is_plain("t")
+    memory.learn_plain("t", alone=False)
+    assert memory.plain("t") is False
     memory.saved("t", _row(1))
-    assert not memory.is_plain("t")
+    assert memory.plain("t") is None
     memory.learn("t", [_row(1)])
     memory.forget("t")
     assert (memory.rows("t"), len(memory)) == ([], 0)

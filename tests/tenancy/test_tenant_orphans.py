@@ -159,7 +159,9 @@ def test_many_are_gone_through_in_parts_and_each_part_comes_round(
     """Each tenant has its own round; a delete locks a bounded number of threads."""
     monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 3)
     monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.PAGE_LIMIT", 4)
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.tenant._LOCKED_THREADS", 2)
+    monkeypatch.setattr(
+        "langgraph_ephemeral_checkpointer.strategies.tenant_tables.LOCKED_THREADS", 2
+    )
     with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
         for tenant in ("a", "b"):
             with saver.tenant_scope(tenant):

@@ -81,10 +81,18 @@ def test_a_save_through_a_pool_is_one_round_trip_too(wire: Relay, schema: str) -
             assert trips == [1] * 5
 
 
-def test_a_save_that_finds_its_thread_gone_takes_two(wire: Relay, schema: str) -> None:
-    with TenantPostgresSaver.from_conn_string(wire.dsn, schema=schema) as saver:
+@pytest.mark.parametrize("keep", [None, 1, 3])
+def test_a_save_that_finds_its_thread_gone_takes_two(
+    wire: Relay, schema: str, make_saver: Any, keep: int | None
+) -> None:
+    with (
+        TenantPostgresSaver.from_conn_string(
+            wire.dsn, schema=schema, keep_checkpoints=keep
+        ) as saver,
+        make_saver() as other,
+    ):
         place = put(saver, "t", 1, {"a": 1, "b": 1})
-        saver.delete_thread("t")
+        other.delete_thread("t")
         made = checkpoint(2, {"a": 2, "b": 1}, versions={"a": "2", "b": f"{1:032}.1"})
         assert _trips(wire, lambda: saver.put(place, made, META, {"a": "2"})) == 2
 

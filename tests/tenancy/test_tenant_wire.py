@@ -144,7 +144,9 @@ def test_inside_a_pipeline_of_the_callers_it_stays_the_callers(make_saver: Any) 
 
 
 @pytest.mark.parametrize(
-    "template", [sql.SAVE, sql.SAVE_AND_TRIM, sql.SAVE_AND_TRIM_PLAIN], ids=["save", "any", "plain"]
+    "template",
+    [sql.SAVE, sql.SAVE_AND_TRIM, sql.SAVE_AND_TRIM_PLAIN, sql.SAVE_AND_REPLACE],
+    ids=["save", "any", "plain", "replace"],
 )
 def test_no_save_looks_beyond_its_thread(make_saver: Any, template: str) -> None:
     """A plan that is made while the tables are small stays for as long as the connection."""
