@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from langgraph_ephemeral_checkpointer import survivors as rule
@@ -51,16 +52,43 @@ CROSS JOIN LATERAL (
 ) AS s
 """
 
-# Threads without subgraphs: nothing but the newest ids matters.
-NEWEST = """
-SELECT t.thread_id, c.checkpoint_id
+_ONE_STEP = " OR ".join(
+    [f"version.key = '{channel}'" for channel in sorted(rule.STEP_CHANNELS)]
+    + [f"starts_with(version.key, '{prefix}')" for prefix in rule.STEP_CHANNEL_PREFIXES]
+)
+
+# Threads without subgraphs: nothing but the newest ids matters, and whether all of those can
+# be loaded without an ancestor, as nearly all can: then what is inside need not be read. That
+# is so where may_be_rebuilt() would deny it, and the format is none that has `sends_parent`.
+NEWEST = f"""
+SELECT t.thread_id, c.ids, c.alone
 FROM unnest(%s::text[]) AS t (thread_id)
 CROSS JOIN LATERAL (
-    SELECT checkpoint_id FROM checkpoints
-    WHERE thread_id = t.thread_id AND checkpoint_ns = ''
-    ORDER BY checkpoint_id DESC LIMIT %s
+    SELECT array_agg(checkpoint_id) AS ids, bool_and(
+        coalesce((checkpoint ->> 'v')::numeric, 0) >= 4 AND NOT EXISTS (
+            SELECT 1 FROM jsonb_each_text(checkpoint -> 'channel_versions') AS version
+            WHERE (
+                NOT ({_ONE_STEP})
+                OR coalesce(metadata -> 'counters_since_delta_snapshot' ? version.key, false)
+            )
+            AND coalesce(checkpoint -> 'channel_values' -> version.key, 'null') = 'null'
+            AND NOT EXISTS (
+                SELECT 1 FROM checkpoint_blobs b
+                WHERE b.thread_id = t.thread_id AND b.checkpoint_ns = ''
+                AND b.channel = version.key AND b.version = version.value
+                AND b.type <> 'empty'
+                OFFSET 0
+            )
+            OFFSET 0
+        )
+    ) AS alone
+    FROM (
+        SELECT checkpoint_id, checkpoint, metadata FROM checkpoints
+        WHERE thread_id = t.thread_id AND checkpoint_ns = ''
+        ORDER BY checkpoint_id DESC LIMIT %s
+    ) AS newest
 ) AS c
-ORDER BY t.thread_id, c.checkpoint_id
+WHERE c.ids IS NOT NULL
 """
 
 # Threads with subgraphs, in the order of ids that the savers' own queries use.
@@ -275,8 +303,8 @@ def prune_postgres(
     long = [thread_id for thread_id, spaces in sizes.items() if spaces.get(ROOT, 0) > keep]
     if not long:
         return outcomes
-    rows, doubts = yield from _rows(long, sizes, keep)
-    found, unsure = yield from _decide(rows, keep)
+    rows, alone, doubts = yield from _rows(long, sizes, keep)
+    found, unsure = yield from _decide(rows, alone, keep)
     for thread_id, reason in (doubts | unsure).items():
         outcomes[thread_id] = PruneOutcome(left_whole=reason)
     if not found:
@@ -338,16 +366,22 @@ def _decided(rows: Iterable[Row], found: Survivors) -> Iterator[tuple[str, str, 
 
 def _rows(
     thread_ids: Iterable[str], sizes: Mapping[str, Mapping[str, int]], keep: int
-) -> Plan[Statement, tuple[dict[str, list[Row]], dict[str, str]]]:
-    """Read the rows of threads; also returns why some cannot be decided on."""
+) -> Plan[Statement, tuple[dict[str, list[Row]], set[str], dict[str, str]]]:
+    """Read the rows of threads.
+
+    Also returns the threads whose newest checkpoints are known to need no ancestor, and why some
+    threads cannot be decided on.
+    """
     flat = [thread_id for thread_id in thread_ids if len(sizes[thread_id]) == 1]
     nested = [thread_id for thread_id in thread_ids if len(sizes[thread_id]) > 1]
     rows: dict[str, list[Row]] = defaultdict(list)
+    alone: set[str] = set()
     doubts: dict[str, str] = {}
     if flat:
-        answer = yield Statement(NEWEST, (flat, keep + 1))
-        for thread_id, checkpoint_id in answer:
-            rows[thread_id].append(Row(ROOT, checkpoint_id))
+        for thread_id, ids, needs_none in (yield Statement(NEWEST, (flat, keep + 1))):
+            rows[thread_id] = [Row(ROOT, id_) for id_ in reversed(ids)]
+            if needs_none:
+                alone.add(thread_id)
     if nested:
         answer = yield Statement(ROWS, (nested,))
         for thread_id, namespace, checkpoint_id, parent, source, parents in answer:
@@ -362,11 +396,11 @@ def _rows(
                 "the database orders its checkpoint ids by a collation that this package does "
                 "not know"
             )
-    return rows, doubts
+    return rows, alone, doubts
 
 
 def _decide(
-    rows: Mapping[str, Sequence[Row]], keep: int
+    rows: Mapping[str, Sequence[Row]], alone: AbstractSet[str], keep: int
 ) -> Plan[Statement, tuple[dict[str, Survivors], dict[str, str]]]:
     """Run the rule on many threads at once; also returns why it failed on some."""
     found: dict[str, Survivors] = {}
@@ -388,9 +422,14 @@ def _decide(
         go_on(thread_id, rule.survival(members, keep), None)
     while running:
         asked, running = running, {}
-        answers = yield from _read({thread_id: need for thread_id, (_, need) in asked.items()})
-        for thread_id, (survival, _) in asked.items():
-            go_on(thread_id, survival, answers[thread_id])
+        answers = yield from _read(
+            {thread_id: need for thread_id, (_, need) in asked.items() if thread_id not in alone}
+        )
+        for thread_id, (survival, need) in asked.items():
+            known = answers[thread_id]
+            if thread_id in alone:
+                known = dict.fromkeys(need.keys, rule.NOTHING)
+            go_on(thread_id, survival, known)
     return found, doubts
 
 
