@@ -36,10 +36,19 @@ SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
 NO_JIT = "SELECT set_config('jit', 'off', true)"
 
-# For the deletes: the rows of one namespace are joined by hash or merge only, because a
-# nested loop, planned for a small thread, is quadratic in a huge one. What is looked up with
-# LATERAL is looked up as before.
+# For the deletes that join rows of one namespace: by hash or merge only, because a nested
+# loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
+# looked up as before.
 NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
+
+# For the delete that joins its table with nothing but the few namespaces: each is looked up in
+# an index. (Else all of a table is read that is not much larger than what goes; and a bitmap,
+# which reads a cold table ahead, only costs: the rows have been read to find the blobs.)
+KEYS_ALONE = """
+SELECT set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true)
+"""
 
 # How many checkpoints each namespace has; read from the index of the primary key alone.
 SIZES = """
@@ -167,9 +176,9 @@ CROSS JOIN LATERAL (
 """
 
 # In the statements that delete, `s` is a namespace with `below`, from which on everything
-# stays, and `kept`, an object with the ids below that as its keys. Rows are found through
-# the keys of their namespace and deleted by their ctid, which in one snapshot is exact: a row
-# that another transaction has changed since ends this one in a serialization failure. (In a
+# stays, and `kept`, an object with the ids below that as its keys. A row that another
+# transaction has changed since the snapshot ends this one in a serialization failure. Where
+# rows are found by a join they are deleted by their ctid, which in one snapshot is exact. (In a
 # partitioned table each partition has a row at that place: see at().)
 _SPACES = """
 WITH spaces AS MATERIALIZED (
@@ -264,16 +273,14 @@ DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", _PLACES_OF_WRITES)}
 """
 
 # Only counted: to return something of each row would read all of them once more.
-_PLACES_OF_CHECKPOINTS = f"""
-    SELECT c.part, c.tid FROM spaces s
-    CROSS JOIN LATERAL ({_GONE.format(columns="tableoid AS part, ctid AS tid")}) AS c
-"""
 DELETE_CHECKPOINTS = f"""{_SPACES}
-DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}
+DELETE FROM checkpoints c USING spaces s
+WHERE c.thread_id = s.thread_id AND c.checkpoint_ns = s.checkpoint_ns
+AND c.checkpoint_id < s.below AND NOT s.kept ? c.checkpoint_id
 """
 
-# The rows of that many threads are deleted at a time, while they are still in the cache.
-_THREADS_PER_DELETE = 100
+# The rows of that many threads are deleted at a time.
+_THREADS_PER_DELETE = 200
 
 
 def prune_postgres(
@@ -319,20 +326,22 @@ def prune_postgres(
         return outcomes | {thread_id: PruneOutcome(count) for thread_id, count in going.items()}
 
     yield from mark_postgres((yield from _births(found)))
-    yield Statement(NO_NESTED_LOOPS)
+    parts = []
     for start in range(0, len(found), _THREADS_PER_DELETE):
         chunk = list(found)[start : start + _THREADS_PER_DELETE]
-        decided = _columns(
-            (
-                (thread_id, *space)
-                for thread_id in chunk
-                for space in _decided(rows[thread_id], found[thread_id])
-            ),
-            4,
+        decided = (
+            (thread_id, *space)
+            for thread_id in chunk
+            for space in _decided(rows[thread_id], found[thread_id])
         )
-        yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), decided, fetch=False)
-        yield Statement(DELETE_WRITES, decided, fetch=False)
-        removed = yield Statement(DELETE_CHECKPOINTS, decided, fetch=False)
+        parts.append((chunk, _columns(decided, 4)))
+    yield Statement(NO_NESTED_LOOPS)
+    for _, columns in parts:
+        yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), columns, fetch=False)
+        yield Statement(DELETE_WRITES, columns, fetch=False)
+    yield Statement(KEYS_ALONE)
+    for chunk, columns in parts:
+        removed = yield Statement(DELETE_CHECKPOINTS, columns, fetch=False)
         if removed != sum(going[thread_id] for thread_id in chunk):  # a trigger held some back
             left = yield from _sizes(chunk)
             for thread_id in chunk:
@@ -426,10 +435,8 @@ def _decide(
             {thread_id: need for thread_id, (_, need) in asked.items() if thread_id not in alone}
         )
         for thread_id, (survival, need) in asked.items():
-            known = answers[thread_id]
-            if thread_id in alone:
-                known = dict.fromkeys(need.keys, rule.NOTHING)
-            go_on(thread_id, survival, known)
+            nothing = dict.fromkeys(need.keys, rule.NOTHING)
+            go_on(thread_id, survival, nothing if thread_id in alone else answers[thread_id])
     return found, doubts
 
 
