@@ -15,7 +15,7 @@ from psycopg.rows import dict_row, tuple_row
 from typing_extensions import TypedDict
 
 from langgraph_ephemeral_checkpointer.plan import drive
-from langgraph_ephemeral_checkpointer.pruning import postgres
+from langgraph_ephemeral_checkpointer.pruning import postgres, postgres_statements
 from langgraph_ephemeral_checkpointer.survivors import (
     NOTHING,
     STEP_CHANNEL_PREFIXES,
@@ -96,7 +96,7 @@ def test_a_checkpoint_is_said_to_need_no_ancestor_only_where_the_rule_agrees(con
     save(conn, "bare", "1", {})
     wanted["bare"] = 1
 
-    said = conn.execute(postgres.NEWEST, (list(wanted), 3)).fetchall()
+    said = conn.execute(postgres_statements.NEWEST, (list(wanted), 3)).fetchall()
     assert {thread_id: len(ids) for thread_id, ids, _ in said} == wanted
     contents = ask(
         conn,
@@ -148,8 +148,8 @@ def test_what_the_checkpoints_of_a_plain_graph_hold_is_not_read(conn):
     with conn.transaction():
         outcome = drive(postgres.prune_postgres([thread_id], 4), perform)[thread_id]
     assert outcome.removed_checkpoints == len(history) - 4
-    assert postgres.NEWEST in asked
-    assert postgres.CONTENTS_OF_ROWS not in asked
+    assert postgres_statements.NEWEST in asked
+    assert postgres_statements.CONTENTS_OF_ROWS not in asked
     conn.row_factory = dict_row
     left = list(graph.get_state_history(config))
     assert [state.values for state in left] == [state.values for state in history[:4]]
