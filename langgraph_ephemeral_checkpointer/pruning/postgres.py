@@ -23,6 +23,7 @@ from langgraph_ephemeral_checkpointer.pruning.postgres_statements import (
     CONTENTS_OF_ROWS,
     DELETE_BLOBS,
     DELETE_CHECKPOINTS,
+    DELETE_FLAT_CHECKPOINTS,
     DELETE_WRITES,
     FIRST,
     FREED_BLOBS,
@@ -92,22 +93,26 @@ def prune_postgres(
         return outcomes | {thread_id: PruneOutcome(count) for thread_id, count in going.items()}
 
     yield from mark_postgres((yield from _births(found)))
+    nested = [thread_id for thread_id in found if len(sizes[thread_id]) > 1]
+    flat = [thread_id for thread_id in found if len(sizes[thread_id]) == 1]
     parts = []
-    for start in range(0, len(found), _THREADS_PER_DELETE):
-        chunk = list(found)[start : start + _THREADS_PER_DELETE]
-        decided = (
-            (thread_id, *space)
-            for thread_id in chunk
-            for space in _decided(rows[thread_id], found[thread_id])
-        )
-        parts.append((chunk, _columns(decided, 4)))
+    for threads, delete in ((nested, DELETE_CHECKPOINTS), (flat, DELETE_FLAT_CHECKPOINTS)):
+        for start in range(0, len(threads), _THREADS_PER_DELETE):
+            chunk = threads[start : start + _THREADS_PER_DELETE]
+            decided = (
+                (thread_id, *space)
+                for thread_id in chunk
+                for space in _decided(rows[thread_id], found[thread_id])
+            )
+            parts.append((chunk, _columns(decided, 4), delete))
     yield Statement(NO_NESTED_LOOPS)
-    for _, columns in parts:
+    for _, columns, _ in parts:
         yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), columns, fetch=False)
         yield Statement(DELETE_WRITES, columns, fetch=False)
-    yield Statement(KEYS_ALONE)
-    for chunk, columns in parts:
-        removed = yield Statement(DELETE_CHECKPOINTS, columns, fetch=False)
+    for chunk, columns, delete in parts:
+        if delete is DELETE_FLAT_CHECKPOINTS:
+            yield Statement(KEYS_ALONE)
+        removed = yield Statement(delete, columns, fetch=False)
         if removed != sum(going[thread_id] for thread_id in chunk):  # a trigger held some back
             left = yield from _sizes(chunk)
             for thread_id in chunk:

@@ -19,8 +19,8 @@ NO_JIT = "SELECT set_config('jit', 'off', true)"
 # looked up as before.
 NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
 
-# For the delete that joins its table with nothing but the few namespaces: each is looked up in
-# an index. (Else all of a table is read that is not much larger than what goes; and a bitmap,
+# For the delete that joins its table with nothing but the threads: each is looked up in an
+# index. (Else all of a table is read that is not much larger than what goes; and a bitmap,
 # which reads a cold table ahead, only costs: the rows have been read to find the blobs.)
 KEYS_ALONE = """
 SELECT set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'off', true),
@@ -251,7 +251,17 @@ DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", _PLACES_OF_WRITES)}
 """
 
 # Only counted: to return something of each row would read all of them once more.
+_PLACES_OF_CHECKPOINTS = f"""
+    SELECT c.part, c.tid FROM spaces s
+    CROSS JOIN LATERAL ({_GONE.format(columns="tableoid AS part, ctid AS tid")}) AS c
+"""
 DELETE_CHECKPOINTS = f"""{_SPACES}
+DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}
+"""
+
+# The same for threads without subgraphs, in one visit to each row. A planner that expects few
+# rows of a thread may look through all of them for each namespace: here there is but one.
+DELETE_FLAT_CHECKPOINTS = f"""{_SPACES}
 DELETE FROM checkpoints c USING spaces s
 WHERE c.thread_id = s.thread_id AND c.checkpoint_ns = s.checkpoint_ns
 AND c.checkpoint_id < s.below AND NOT s.kept ? c.checkpoint_id
