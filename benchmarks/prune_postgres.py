@@ -45,8 +45,8 @@ def measure(options: Options) -> Row:
             )
         ],
         describe(times),
-        why="what its newest checkpoints need to load and replay is established for each thread, "
-        "where upstream keeps one checkpoint and asks nothing",
+        why="most of it is what any prune does: each row is found, told from those that stay, "
+        "logged and deleted; three plain DELETEs of these rows take half of our time",
     )
 
 

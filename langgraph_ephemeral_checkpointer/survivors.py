@@ -29,8 +29,8 @@ ROOT = ""
 
 # LangGraph's own channels hold a value for one step only. They are never delta channels,
 # and nearly every checkpoint lists some without a value, so they are no reason to read on.
-_STEP_CHANNELS = frozenset({"__start__", "__pregel_tasks"})
-_STEP_CHANNEL_PREFIXES = ("branch:", "start:", "join:")
+STEP_CHANNELS = frozenset({"__start__", "__pregel_tasks"})
+STEP_CHANNEL_PREFIXES = ("branch:", "start:", "join:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,14 @@ class Contents:
     delta: frozenset[str] = frozenset()
     all_delta: bool = False
     sends_parent: str | None = None
+
+
+NOTHING = Contents()
+"""What may be answered for a checkpoint that no ancestor is needed for, whatever is inside.
+
+That is one that :func:`may_be_rebuilt` denies and that has no ``sends_parent``: the rule
+concludes the same from this as from its contents.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,7 @@ def survival(rows: Iterable[Row], keep: int) -> Survival:
     wanted = frozenset((space, id_) for space, ids in kept.items() for id_ in ids)
     known = dict((yield Need(keys=wanted)))
     _require(wanted, known)
-    suspects = frozenset(space for space, id_ in wanted if _may_be_rebuilt(known[space, id_]))
+    suspects = frozenset(space for space, id_ in wanted if may_be_rebuilt(known[space, id_]))
     if suspects:
         known.update((yield Need(namespaces=suspects)))
         _require(wanted, known)
@@ -309,7 +317,7 @@ def freed_versions(
     return set(gone) - set(kept)
 
 
-def _may_be_rebuilt(contents: Contents) -> bool:
+def may_be_rebuilt(contents: Contents) -> bool:
     """Whether some channel here may be a delta channel that ancestors hold the value of."""
     return any(
         channel in contents.delta or not _lives_one_step(channel) for channel in contents.unstored
@@ -317,7 +325,7 @@ def _may_be_rebuilt(contents: Contents) -> bool:
 
 
 def _lives_one_step(channel: str) -> bool:
-    return channel in _STEP_CHANNELS or channel.startswith(_STEP_CHANNEL_PREFIXES)
+    return channel in STEP_CHANNELS or channel.startswith(STEP_CHANNEL_PREFIXES)
 
 
 def _require(keys: Iterable[Key], known: Mapping[Key, Contents]) -> None:

@@ -13,7 +13,8 @@ from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.orphans import postgres as postgres_orphans
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
-from langgraph_ephemeral_checkpointer.pruning.postgres import SNAPSHOT, prune_postgres
+from langgraph_ephemeral_checkpointer.pruning.postgres import prune_postgres
+from langgraph_ephemeral_checkpointer.pruning.postgres_statements import SNAPSHOT
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies import postgres_delete, postgres_reading
 from langgraph_ephemeral_checkpointer.strategies.base import (

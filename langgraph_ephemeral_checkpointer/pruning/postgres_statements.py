@@ -1,0 +1,268 @@
+"""The statements that trim threads in the tables of the Postgres savers.
+
+Rows are looked up by primary key (``LATERAL``, ``EXISTS``) wherever a join would be planned
+from per-thread estimates, which are worst for the few huge threads that need trimming most.
+"""
+
+from __future__ import annotations
+
+from langgraph_ephemeral_checkpointer import survivors as rule
+from langgraph_ephemeral_checkpointer.birth import postgres_birth
+from langgraph_ephemeral_checkpointer.places import at
+
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+
+NO_JIT = "SELECT set_config('jit', 'off', true)"
+
+# For the deletes that join rows of one namespace: by hash or merge only, because a nested
+# loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
+# looked up as before.
+NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
+
+# For the delete that joins its table with nothing but the threads: each is looked up in an
+# index. (Else all of a table is read that is not much larger than what goes; and a bitmap,
+# which reads a cold table ahead, only costs: the rows have been read to find the blobs.)
+KEYS_ALONE = """
+SELECT set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true)
+"""
+
+# How many checkpoints each namespace has; read from the index of the primary key alone.
+SIZES = """
+SELECT t.thread_id, s.checkpoint_ns, s.size
+FROM unnest(%s::text[]) AS t (thread_id)
+CROSS JOIN LATERAL (
+    SELECT checkpoint_ns, count(*) AS size FROM checkpoints
+    WHERE thread_id = t.thread_id
+    GROUP BY checkpoint_ns
+) AS s
+"""
+
+_ONE_STEP = " OR ".join(
+    [f"version.key = '{channel}'" for channel in sorted(rule.STEP_CHANNELS)]
+    + [f"starts_with(version.key, '{prefix}')" for prefix in rule.STEP_CHANNEL_PREFIXES]
+)
+
+# Threads without subgraphs: nothing but the newest ids matters, and whether all of those can
+# be loaded without an ancestor, as nearly all can: then what is inside need not be read. That
+# is so where may_be_rebuilt() would deny it, and the format is none that has `sends_parent`.
+NEWEST = f"""
+SELECT t.thread_id, c.ids, c.alone
+FROM unnest(%s::text[]) AS t (thread_id)
+CROSS JOIN LATERAL (
+    SELECT array_agg(checkpoint_id) AS ids, bool_and(
+        coalesce((checkpoint ->> 'v')::numeric, 0) >= 4 AND NOT EXISTS (
+            SELECT 1 FROM jsonb_each_text(checkpoint -> 'channel_versions') AS version
+            WHERE (
+                NOT ({_ONE_STEP})
+                OR coalesce(metadata -> 'counters_since_delta_snapshot' ? version.key, false)
+            )
+            AND coalesce(checkpoint -> 'channel_values' -> version.key, 'null') = 'null'
+            AND NOT EXISTS (
+                SELECT 1 FROM checkpoint_blobs b
+                WHERE b.thread_id = t.thread_id AND b.checkpoint_ns = ''
+                AND b.channel = version.key AND b.version = version.value
+                AND b.type <> 'empty'
+                OFFSET 0
+            )
+            OFFSET 0
+        )
+    ) AS alone
+    FROM (
+        SELECT checkpoint_id, checkpoint, metadata FROM checkpoints
+        WHERE thread_id = t.thread_id AND checkpoint_ns = ''
+        ORDER BY checkpoint_id DESC LIMIT %s
+    ) AS newest
+) AS c
+WHERE c.ids IS NOT NULL
+"""
+
+# Threads with subgraphs, in the order of ids that the savers' own queries use.
+ROWS = """
+SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
+    metadata ->> 'source', metadata -> 'parents'
+FROM checkpoints WHERE thread_id = ANY(%s)
+ORDER BY checkpoint_id
+"""
+
+# A value is stored in a blob that is not marked empty, or inline if it is a plain scalar. An
+# inline null is read back as nothing. A snapshot of a delta channel is a blob with an
+# inline `true` beside it, which no other value has. (`OFFSET 0` in an EXISTS keeps it a look-up
+# by key; the planner else prefers to hash all of the thread's blobs, for every row.)
+_CONTENTS = """
+SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
+    held.stored, held.unstored, held.snapshots,
+    c.metadata -> 'counters_since_delta_snapshot', c.metadata ? 'delta_writes_versioned',
+    CASE WHEN coalesce((c.checkpoint ->> 'v')::numeric, 0) < 4 AND EXISTS (
+        SELECT 1 FROM checkpoint_writes w
+        WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
+        AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
+        OFFSET 0
+    ) THEN c.parent_checkpoint_id END
+FROM {wanted}
+CROSS JOIN LATERAL (
+    SELECT
+        array_agg(v.channel) FILTER (WHERE v.blob OR v.inline) AS stored,
+        array_agg(v.channel) FILTER (WHERE NOT v.blob AND NOT v.inline) AS unstored,
+        array_agg(v.channel) FILTER (WHERE v.blob AND v.value = 'true'::jsonb) AS snapshots
+    FROM (
+        SELECT version.key AS channel, value.value,
+            coalesce(value.value <> 'null'::jsonb, false) AS inline,
+            EXISTS (
+                SELECT 1 FROM checkpoint_blobs b
+                WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
+                AND b.channel = version.key AND b.version = version.value
+                AND b.type <> 'empty'
+                OFFSET 0
+            ) AS blob
+        FROM jsonb_each_text(c.checkpoint -> 'channel_versions') AS version
+        CROSS JOIN LATERAL (
+            SELECT c.checkpoint -> 'channel_values' -> version.key AS value
+        ) AS value
+        OFFSET 0  -- looked up once per channel, not once per aggregate
+    ) AS v
+) AS held
+"""
+
+CONTENTS_OF_ROWS = _CONTENTS.format(
+    wanted="""unnest(%s::text[], %s::text[], %s::text[]) AS k (thread_id, checkpoint_ns, id)
+CROSS JOIN LATERAL (
+    SELECT * FROM checkpoints
+    WHERE thread_id = k.thread_id AND checkpoint_ns = k.checkpoint_ns AND checkpoint_id = k.id
+    LIMIT 1
+) AS c"""
+)
+
+CONTENTS_OF_NAMESPACES = _CONTENTS.format(
+    wanted="""unnest(%s::text[], %s::text[]) AS k (thread_id, checkpoint_ns)
+CROSS JOIN LATERAL (
+    SELECT * FROM checkpoints
+    WHERE thread_id = k.thread_id AND checkpoint_ns = k.checkpoint_ns
+    OFFSET 0
+) AS c"""
+)
+
+FIRST = f"""
+SELECT t.thread_id, c.checkpoint_id, c.checkpoint ->> 'ts', {postgres_birth("c.type")}
+FROM unnest(%s::text[]) AS t (thread_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM checkpoints
+    WHERE thread_id = t.thread_id AND checkpoint_ns = ''
+    ORDER BY checkpoint_id LIMIT 1
+) AS c
+"""
+
+# In the statements that delete, `s` is a namespace with `below`, from which on everything
+# stays, and `kept`, an object with the ids below that as its keys. A row that another
+# transaction has changed since the snapshot ends this one in a serialization failure. Where
+# rows are found by a join they are deleted by their ctid, which in one snapshot is exact. (In a
+# partitioned table each partition has a row at that place: see at().)
+_SPACES = """
+WITH spaces AS MATERIALIZED (
+    SELECT thread_id, checkpoint_ns, below, kept::jsonb AS kept
+    FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
+        AS s (thread_id, checkpoint_ns, below, kept)
+)
+"""
+
+_GONE = """
+    SELECT {columns} FROM checkpoints
+    WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id < s.below AND NOT s.kept ? checkpoint_id
+    OFFSET 0
+"""
+
+_VERSIONS = "checkpoint -> 'channel_versions' AS versions"
+
+_STAYS = """
+    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
+    WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id >= s.below
+    UNION ALL
+    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
+    WHERE s.kept <> '{}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id < s.below AND s.kept ? checkpoint_id
+"""
+
+# Asking each checkpoint for the channels that have blobs at all is half the work of
+# unfolding all it names.
+_NAMED = """
+    SELECT n.channel, c.versions ->> n.channel AS version
+    FROM ({rows}) AS c CROSS JOIN unnest(s.channels) AS n (channel)
+"""
+
+# Those channels, from one to the next along the key: few stand for many blobs.
+_CHANNELS = """
+    ARRAY (
+        WITH RECURSIVE found AS (
+            (SELECT channel FROM checkpoint_blobs
+             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+             ORDER BY channel LIMIT 1)
+            UNION ALL
+            SELECT (SELECT b.channel FROM checkpoint_blobs b
+                    WHERE b.thread_id = s.thread_id AND b.checkpoint_ns = s.checkpoint_ns
+                    AND b.channel > found.channel ORDER BY b.channel LIMIT 1)
+            FROM found WHERE found.channel IS NOT NULL
+        )
+        SELECT channel FROM found WHERE channel IS NOT NULL
+    )
+"""
+
+# The blobs that a row that goes refers to and no row that stays does. One that nothing
+# refers to is left alone: a run may be about to save the checkpoint that does.
+FREED_BLOBS = (
+    f"({_NAMED.format(rows=_GONE.format(columns=_VERSIONS))}EXCEPT {_NAMED.format(rows=_STAYS)})"
+)
+
+_PLACES_OF_BLOBS = """
+    SELECT b.part, b.tid FROM named s
+    CROSS JOIN LATERAL (
+        SELECT stored.part, stored.tid FROM {freed} AS freed
+        JOIN (
+            SELECT tableoid AS part, ctid AS tid, channel, version FROM checkpoint_blobs
+            WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+            OFFSET 0
+        ) AS stored USING (channel, version)
+    ) AS b
+"""
+DELETE_BLOBS = f"""{_SPACES}, named AS MATERIALIZED (
+    SELECT s.*, {_CHANNELS} AS channels FROM spaces s
+)
+DELETE FROM checkpoint_blobs WHERE {at("checkpoint_blobs", _PLACES_OF_BLOBS)}
+"""
+
+# A run saves writes in the background, and they can be there before their checkpoint, so
+# only those of rows that go do.
+_PLACES_OF_WRITES = f"""
+    SELECT w.part, w.tid FROM spaces s
+    CROSS JOIN LATERAL (
+        SELECT stored.part, stored.tid FROM ({_GONE.format(columns="checkpoint_id")}) AS gone
+        JOIN (
+            SELECT tableoid AS part, ctid AS tid, checkpoint_id FROM checkpoint_writes
+            WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+            AND checkpoint_id < s.below
+            OFFSET 0
+        ) AS stored USING (checkpoint_id)
+    ) AS w
+"""
+DELETE_WRITES = f"""{_SPACES}
+DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", _PLACES_OF_WRITES)}
+"""
+
+# Only counted: to return something of each row would read all of them once more.
+_PLACES_OF_CHECKPOINTS = f"""
+    SELECT c.part, c.tid FROM spaces s
+    CROSS JOIN LATERAL ({_GONE.format(columns="tableoid AS part, ctid AS tid")}) AS c
+"""
+DELETE_CHECKPOINTS = f"""{_SPACES}
+DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}
+"""
+
+# The same for threads without subgraphs, in one visit to each row. A planner that expects few
+# rows of a thread may look through all of them for each namespace: here there is but one.
+DELETE_FLAT_CHECKPOINTS = f"""{_SPACES}
+DELETE FROM checkpoints c USING spaces s
+WHERE c.thread_id = s.thread_id AND c.checkpoint_ns = s.checkpoint_ns
+AND c.checkpoint_id < s.below AND NOT s.kept ? c.checkpoint_id
+"""
