@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, Any
 from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
+    CrossTenantError,
+    HistoryNeededError,
     NotInTrashError,
     NotSetUpError,
     RetentionError,
+    RowSecurityError,
+    SchemaMismatchError,
+    SchemaMissingError,
+    ScopeLostError,
     StorageError,
     StorageUnavailableError,
+    TenantError,
+    TenantRequiredError,
+    TenantResolutionError,
+    ThreadDeletedError,
+    ThreadExistsError,
     ThreadLivesAgainError,
+    ThreadMovedError,
     TrashNotEmptyError,
     UnsupportedCheckpointerError,
 )
 from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
+from langgraph_ephemeral_checkpointer.optional import optional_name
 from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
@@ -48,7 +61,9 @@ __all__ = [
     "AuditError",
     "AuditLog",
     "ColourError",
+    "CrossTenantError",
     "Forecast",
+    "HistoryNeededError",
     "KeepReason",
     "NotInTrashError",
     "NotSetUpError",
@@ -59,13 +74,23 @@ __all__ = [
     "PolicyOverride",
     "PolicyResolver",
     "RetentionError",
+    "RowSecurityError",
     "RulesError",
+    "SchemaMismatchError",
+    "SchemaMissingError",
+    "ScopeLostError",
     "StorageError",
     "StorageUnavailableError",
     "SweepResult",
     "TTLPolicy",
     "TTLSweeper",
+    "TenantError",
+    "TenantRequiredError",
+    "TenantResolutionError",
+    "ThreadDeletedError",
+    "ThreadExistsError",
     "ThreadLivesAgainError",
+    "ThreadMovedError",
     "ThreadStatus",
     "TrashNotEmptyError",
     "TrashedThread",
@@ -78,11 +103,16 @@ __all__ = [
     "thread_statuses",
 ]
 
+_OPTIONAL = {
+    "TenantPostgresSaver": (f"{__name__}.tenancy", "postgres"),
+    "AsyncTenantPostgresSaver": (f"{__name__}.tenancy", "postgres"),
+}
 
-def __getattr__(name: str) -> Any:
-    # Only when asked for: psycopg is an optional dependency.
-    if name in {"TenantPostgresSaver", "AsyncTenantPostgresSaver"}:
-        from langgraph_ephemeral_checkpointer import tenancy
+if not TYPE_CHECKING:  # a type checker would take every name for one of the package's
 
-        return getattr(tenancy, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        return optional_name(__name__, name, _OPTIONAL)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OPTIONAL})

@@ -1,0 +1,83 @@
+"""What can be imported from where, with and without the optional packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import langgraph_ephemeral_checkpointer as package
+from langgraph_ephemeral_checkpointer import errors, strategies
+
+ERRORS = [
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.RetentionError)
+]
+
+_WITHOUT = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("psycopg", "psycopg_pool", "aiosqlite"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def _without_drivers(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT + code], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_error_can_be_imported_from_the_package(name):
+    assert getattr(package, name) is getattr(errors, name)
+    assert name in package.__all__
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (package, "TenantPostgresSaver"),
+        (package, "AsyncTenantPostgresSaver"),
+        (strategies, "AsyncSqliteStrategy"),
+        (strategies, "PostgresStrategy"),
+        (strategies, "AsyncTenantPostgresStrategy"),
+    ],
+)
+def test_names_that_need_an_optional_package_are_there_and_are_listed(module, name):
+    assert name in dir(module)
+    assert getattr(module, name).__name__ == name
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    for module in (package, strategies):
+        with pytest.raises(AttributeError, match="has no attribute 'Sweper'"):
+            _ = module.Sweper
+
+
+@pytest.mark.parametrize(
+    ("statement", "remedy"),
+    [
+        ("from langgraph_ephemeral_checkpointer import TenantPostgresSaver", "postgres"),
+        ("from langgraph_ephemeral_checkpointer.strategies import PostgresStrategy", "postgres"),
+    ],
+)
+def test_a_name_whose_package_is_missing_tells_how_to_install_it(statement, remedy):
+    told = _without_drivers(statement)
+    assert told.returncode == 1
+    assert f"pip install 'langgraph-ephemeral-checkpointer[{remedy}]'" in told.stderr
+
+
+def test_all_names_can_be_imported_where_no_driver_is_installed():
+    told = _without_drivers(
+        "from langgraph_ephemeral_checkpointer import *\n"
+        "from langgraph_ephemeral_checkpointer.strategies import *\n"
+        "print(TTLSweeper.__name__, Strategy.__name__)\n"
+    )
+    assert (told.stdout, told.stderr) == ("TTLSweeper Strategy\n", "")
