@@ -35,6 +35,18 @@ def check_age(age: object, name: str) -> timedelta:
     return age
 
 
+def check_calls(clock: object, hook: object) -> None:
+    """Refuse a clock or an archive hook that cannot be called.
+
+    Raises:
+        TypeError: If one of them is neither callable nor, for the hook, None.
+    """
+    if not callable(clock):
+        raise TypeError(f"clock must be callable, not {type(clock).__name__}")
+    if hook is not None and not callable(hook):
+        raise TypeError(f"on_before_trim must be callable, not {type(hook).__name__}")
+
+
 def cutoff_at(seconds: float, age: timedelta) -> datetime:
     """The moment before which an exchange is older than an age.
 

@@ -29,7 +29,14 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
-from .arguments import OnBeforeTrim, acall_hook, check_age, check_channels, cutoff_at
+from .arguments import (
+    OnBeforeTrim,
+    acall_hook,
+    check_age,
+    check_calls,
+    check_channels,
+    cutoff_at,
+)
 from .payloads import revive
 from .result import PurgeResult
 from .scrubbing import Outcome, decide
@@ -142,6 +149,7 @@ class PurgeOptions:
             raise TypeError(f"batch_size must be an int, not {type(self.batch_size).__name__}")
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        check_calls(self.clock, self.hook)
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults, as arguments for a saver's own purge.
