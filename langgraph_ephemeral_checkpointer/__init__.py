@@ -2,59 +2,60 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
-from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    CrossTenantError,
-    HistoryNeededError,
-    NotInTrashError,
-    NotSetUpError,
-    RetentionError,
-    RowSecurityError,
-    SchemaMismatchError,
-    SchemaMissingError,
-    ScopeLostError,
-    StorageError,
-    StorageUnavailableError,
-    TenantError,
-    TenantRequiredError,
-    TenantResolutionError,
-    ThreadDeletedError,
-    ThreadExistsError,
-    ThreadLivesAgainError,
-    ThreadMovedError,
-    TrashNotEmptyError,
-    UnsupportedCheckpointerError,
-)
-from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
-from langgraph_ephemeral_checkpointer.optional import optional_name
-from langgraph_ephemeral_checkpointer.orphans import Orphan
-from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
-from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
-from langgraph_ephemeral_checkpointer.status import (
-    ThreadStatus,
-    athread_statuses,
-    thread_statuses,
-)
-from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
-from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
-from langgraph_ephemeral_checkpointer.trash import TrashedThread
-from langgraph_ephemeral_checkpointer.types import (
-    OnAfterDelete,
-    OnBeforeDelete,
-    OnSweepComplete,
-    PolicyResolver,
-)
+from langgraph_ephemeral_checkpointer.lazy import lazily
 
 if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
+    from langgraph_ephemeral_checkpointer.errors import (
+        ColourError,
+        CrossTenantError,
+        HistoryNeededError,
+        NotInTrashError,
+        NotSetUpError,
+        RetentionError,
+        RowSecurityError,
+        SchemaMismatchError,
+        SchemaMissingError,
+        ScopeLostError,
+        StorageError,
+        StorageUnavailableError,
+        TenantError,
+        TenantRequiredError,
+        TenantResolutionError,
+        ThreadDeletedError,
+        ThreadExistsError,
+        ThreadLivesAgainError,
+        ThreadMovedError,
+        TrashNotEmptyError,
+        UnsupportedCheckpointerError,
+    )
+    from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
+    from langgraph_ephemeral_checkpointer.orphans import Orphan
+    from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+    from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+    from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
+    from langgraph_ephemeral_checkpointer.status import (
+        ThreadStatus,
+        athread_statuses,
+        thread_statuses,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
+    from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
     from langgraph_ephemeral_checkpointer.tenancy import (
         AsyncTenantPostgresSaver as AsyncTenantPostgresSaver,
     )
     from langgraph_ephemeral_checkpointer.tenancy import (
         TenantPostgresSaver as TenantPostgresSaver,
+    )
+    from langgraph_ephemeral_checkpointer.trash import TrashedThread
+    from langgraph_ephemeral_checkpointer.types import (
+        OnAfterDelete,
+        OnBeforeDelete,
+        OnSweepComplete,
+        PolicyResolver,
     )
 
 __all__ = [
@@ -103,16 +104,59 @@ __all__ = [
     "thread_statuses",
 ]
 
-_OPTIONAL = {
-    "TenantPostgresSaver": (f"{__name__}.tenancy", "postgres"),
-    "AsyncTenantPostgresSaver": (f"{__name__}.tenancy", "postgres"),
+# Nothing is loaded before it is asked for: LangGraph takes a second, in which Ctrl-C would end the
+# command line in a traceback, and psycopg is an optional dependency.
+_WHERE = {
+    "audit": ("AuditError", "AuditLog"),
+    "errors": (
+        "ColourError",
+        "CrossTenantError",
+        "HistoryNeededError",
+        "NotInTrashError",
+        "NotSetUpError",
+        "RetentionError",
+        "RowSecurityError",
+        "SchemaMismatchError",
+        "SchemaMissingError",
+        "ScopeLostError",
+        "StorageError",
+        "StorageUnavailableError",
+        "TenantError",
+        "TenantRequiredError",
+        "TenantResolutionError",
+        "ThreadDeletedError",
+        "ThreadExistsError",
+        "ThreadLivesAgainError",
+        "ThreadMovedError",
+        "TrashNotEmptyError",
+        "UnsupportedCheckpointerError",
+    ),
+    "forecasting": ("Forecast", "aforecast", "forecast"),
+    "orphans": ("Orphan",),
+    "policy": ("PolicyOverride", "TTLPolicy"),
+    "result": ("KeepReason", "SweepResult"),
+    "rules": ("RulesError", "policy_from_config"),
+    "status": ("ThreadStatus", "athread_statuses", "thread_statuses"),
+    "strategies.registry": ("register_strategy",),
+    "sweeper": ("TTLSweeper",),
+    "trash": ("TrashedThread",),
+    "types": ("OnAfterDelete", "OnBeforeDelete", "OnSweepComplete", "PolicyResolver"),
+    "tenancy": ("TenantPostgresSaver", "AsyncTenantPostgresSaver"),
+}
+_MODULES = ("errors", "metrics", "retention", "strategies", "tenancy", "testing", "types")
+_NAMES = {
+    name: (f"{__name__}.{module}", "postgres" if module == "tenancy" else None)
+    for module, names in _WHERE.items()
+    for name in names
 }
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of the package's
 
     def __getattr__(name: str) -> Any:
-        return optional_name(__name__, name, _OPTIONAL)
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        return lazily(__name__, name, _NAMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OPTIONAL})
+    return sorted({*globals(), *_NAMES, *_MODULES})

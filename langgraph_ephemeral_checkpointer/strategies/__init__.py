@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.optional import optional_name
+from langgraph_ephemeral_checkpointer.lazy import lazily
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
@@ -74,7 +74,7 @@ _OPTIONAL = {
 if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
 
     def __getattr__(name: str) -> Any:
-        return optional_name(__name__, name, _OPTIONAL)
+        return lazily(__name__, name, _OPTIONAL)
 
 
 def __dir__() -> list[str]:

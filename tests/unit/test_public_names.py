@@ -81,3 +81,20 @@ def test_all_names_can_be_imported_where_no_driver_is_installed():
         "print(TTLSweeper.__name__, Strategy.__name__)\n"
     )
     assert (told.stdout, told.stderr) == ("TTLSweeper Strategy\n", "")
+
+
+def test_the_package_loads_nothing_before_it_is_asked_for():
+    told = _without_drivers(
+        "import langgraph_ephemeral_checkpointer as package\n"
+        "assert not [name for name in sys.modules if name.startswith('langgraph.')]\n"
+        "print(package.errors.StorageError.__name__, package.TTLPolicy(60).idle_ttl_seconds)\n"
+    )
+    assert (told.stdout, told.stderr) == ("StorageError 60\n", "")
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_a_public_name_is_found_where_its_module_has_it(name):
+    value = getattr(package, name)
+    assert name in dir(package)
+    if isinstance(value, type):
+        assert value.__name__ == name

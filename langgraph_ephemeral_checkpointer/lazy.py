@@ -1,4 +1,4 @@
-"""Public names that need an optional package, imported when they are first asked for."""
+"""Public names whose modules are imported when they are first asked for."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from importlib import import_module
 from typing import Any
 
 
-def optional_name(module: str, name: str, extras: Mapping[str, tuple[str, str]]) -> Any:
+def lazily(module: str, name: str, where: Mapping[str, tuple[str, str | None]]) -> Any:
     """Import a name for the ``__getattr__`` of a module.
 
     Args:
         module: The module that was asked.
         name: For what it was asked.
-        extras: Its optional names: the module each is in, and the extra that brings what
-            that needs.
+        where: Its names: the module each is in, and the extra that brings what that needs, if
+            any.
 
     Raises:
         AttributeError: It is none of them.
         ImportError: What it needs is not installed; the message says how to install it.
     """
-    if name not in extras:
+    if name not in where:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    where, extra = extras[name]
+    source, extra = where[name]
     try:
-        found = import_module(where)
+        found = import_module(source)
     except ModuleNotFoundError as error:
+        if extra is None:
+            raise
         raise ImportError(
             f"{name} needs more packages ({error}); install them with: "
             f"pip install 'langgraph-ephemeral-checkpointer[{extra}]'",
