@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from langgraph_ephemeral_checkpointer.lazy import lazily
 
+TYPE_CHECKING = False  # as type checkers have it; typing itself takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
     from langgraph_ephemeral_checkpointer.errors import (
         ColourError,

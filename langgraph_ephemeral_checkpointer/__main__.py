@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from contextlib import suppress
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _INTERRUPTED = 130
 
@@ -14,6 +15,8 @@ _INTERRUPTED = 130
 def run() -> None:
     """Run the command line on ``sys.argv`` and exit the process."""
     try:
+        import signal  # it takes a moment to load, too
+
         # Loading LangGraph takes a second. Nothing is to be cleaned up yet, and a library that is
         # interrupted while it is loaded may make another error of it.
         usual = signal.getsignal(signal.SIGINT)
@@ -30,9 +33,10 @@ def run() -> None:
 
 
 def _leave(*_: object) -> NoReturn:
-    with suppress(OSError):
+    try:
         os.write(2, b"error: interrupted\n")
-    os._exit(_INTERRUPTED)
+    finally:
+        os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":
