@@ -98,3 +98,31 @@ def test_a_public_name_is_found_where_its_module_has_it(name):
     assert name in dir(package)
     if isinstance(value, type):
         assert value.__name__ == name
+
+
+def test_an_error_without_a_docstring_names_itself():
+    class Mine(errors.RetentionError):
+        pass
+
+    assert str(Mine()) == "Mine"
+    assert str(Mine("told")) == "told"
+
+
+def test_it_works_without_docstrings():
+    code = (
+        "from langgraph.checkpoint.memory import InMemorySaver\n"
+        "from langgraph_ephemeral_checkpointer import TenantRequiredError\n"
+        "from langgraph_ephemeral_checkpointer.testing import check_strategy\n"
+        "print(len(check_strategy(InMemorySaver).passed) > 0, TenantRequiredError())\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (told.stdout, told.stderr) == ("True TenantRequiredError\n", "")
+    helped = subprocess.run(
+        [sys.executable, "-OO", "-m", package.__name__, "help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "\n  sweep\n" in helped.stdout
