@@ -20,13 +20,13 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
-from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
 from langgraph_ephemeral_checkpointer.strategies.registry import (
     detect_strategy,
     register_strategy,
 )
 
 if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
     from langgraph_ephemeral_checkpointer.strategies.postgres import (
         AsyncPostgresStrategy as AsyncPostgresStrategy,
     )
@@ -62,7 +62,8 @@ __all__ = [
     "waits_for_human",
 ]
 
-_OPTIONAL = {
+_NAMES = {
+    "MemoryStrategy": (f"{__name__}.memory", None),  # what it needs needs modules beside it
     "SqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
     "AsyncSqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
     "PostgresStrategy": (f"{__name__}.postgres", "postgres"),
@@ -74,8 +75,8 @@ _OPTIONAL = {
 if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
 
     def __getattr__(name: str) -> Any:
-        return lazily(__name__, name, _OPTIONAL)
+        return lazily(__name__, name, _NAMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OPTIONAL})
+    return sorted({*globals(), *_NAMES})

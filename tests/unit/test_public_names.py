@@ -92,6 +92,20 @@ def test_the_package_loads_nothing_before_it_is_asked_for():
     assert (told.stdout, told.stderr) == ("StorageError 60\n", "")
 
 
+def test_every_module_can_be_the_first_that_is_imported():
+    code = (
+        "import importlib, pkgutil, sys\n"
+        f"import {package.__name__} as package\n"
+        "prefix = f'{package.__name__}.'\n"
+        "for module in [*pkgutil.walk_packages(package.__path__, prefix)]:\n"
+        "    for name in [name for name in sys.modules if name.startswith(prefix)]:\n"
+        "        del sys.modules[name]\n"
+        "    importlib.import_module(module.name)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.stderr == ""
+
+
 @pytest.mark.parametrize("name", package.__all__)
 def test_a_public_name_is_found_where_its_module_has_it(name):
     value = getattr(package, name)
