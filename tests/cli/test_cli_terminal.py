@@ -309,6 +309,8 @@ def test_starting_costs_no_drivers_and_makes_no_noise(tmp_path):
 _WHILE_LOADING = """
 import os, runpy, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[-1]:
