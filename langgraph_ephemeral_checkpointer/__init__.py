@@ -2,53 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
 
-from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
-from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    NotInTrashError,
-    NotSetUpError,
-    RetentionError,
-    StorageError,
-    StorageUnavailableError,
-    ThreadLivesAgainError,
-    TrashNotEmptyError,
-    UnsupportedCheckpointerError,
-)
-from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
-from langgraph_ephemeral_checkpointer.orphans import Orphan
-from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
-from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
-from langgraph_ephemeral_checkpointer.status import (
-    ThreadStatus,
-    athread_statuses,
-    thread_statuses,
-)
-from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
-from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
-from langgraph_ephemeral_checkpointer.trash import TrashedThread
-from langgraph_ephemeral_checkpointer.types import (
-    OnAfterDelete,
-    OnBeforeDelete,
-    OnSweepComplete,
-    PolicyResolver,
-)
+from langgraph_ephemeral_checkpointer.lazy import lazily
 
+TYPE_CHECKING = False  # as type checkers have it; typing itself takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
+    from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
+    from langgraph_ephemeral_checkpointer.errors import (
+        ColourError,
+        CrossTenantError,
+        HistoryNeededError,
+        NotInTrashError,
+        NotSetUpError,
+        RetentionError,
+        RowSecurityError,
+        SchemaMismatchError,
+        SchemaMissingError,
+        ScopeLostError,
+        StorageError,
+        StorageUnavailableError,
+        TenantError,
+        TenantRequiredError,
+        TenantResolutionError,
+        ThreadDeletedError,
+        ThreadExistsError,
+        ThreadLivesAgainError,
+        ThreadMovedError,
+        TrashNotEmptyError,
+        UnsupportedCheckpointerError,
+    )
+    from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
+    from langgraph_ephemeral_checkpointer.orphans import Orphan
+    from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+    from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+    from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
+    from langgraph_ephemeral_checkpointer.status import (
+        ThreadStatus,
+        athread_statuses,
+        thread_statuses,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
+    from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
     from langgraph_ephemeral_checkpointer.tenancy import (
         AsyncTenantPostgresSaver as AsyncTenantPostgresSaver,
     )
     from langgraph_ephemeral_checkpointer.tenancy import (
         TenantPostgresSaver as TenantPostgresSaver,
     )
+    from langgraph_ephemeral_checkpointer.trash import TrashedThread
+    from langgraph_ephemeral_checkpointer.types import (
+        OnAfterDelete,
+        OnBeforeDelete,
+        OnSweepComplete,
+        PolicyResolver,
+    )
 
 __all__ = [
     "AuditError",
     "AuditLog",
     "ColourError",
+    "CrossTenantError",
     "Forecast",
+    "HistoryNeededError",
     "KeepReason",
     "NotInTrashError",
     "NotSetUpError",
@@ -59,13 +77,23 @@ __all__ = [
     "PolicyOverride",
     "PolicyResolver",
     "RetentionError",
+    "RowSecurityError",
     "RulesError",
+    "SchemaMismatchError",
+    "SchemaMissingError",
+    "ScopeLostError",
     "StorageError",
     "StorageUnavailableError",
     "SweepResult",
     "TTLPolicy",
     "TTLSweeper",
+    "TenantError",
+    "TenantRequiredError",
+    "TenantResolutionError",
+    "ThreadDeletedError",
+    "ThreadExistsError",
     "ThreadLivesAgainError",
+    "ThreadMovedError",
     "ThreadStatus",
     "TrashNotEmptyError",
     "TrashedThread",
@@ -78,11 +106,59 @@ __all__ = [
     "thread_statuses",
 ]
 
+# Nothing is loaded before it is asked for: LangGraph takes a second, in which Ctrl-C would end the
+# command line in a traceback, and psycopg is an optional dependency.
+_WHERE = {
+    "audit": ("AuditError", "AuditLog"),
+    "errors": (
+        "ColourError",
+        "CrossTenantError",
+        "HistoryNeededError",
+        "NotInTrashError",
+        "NotSetUpError",
+        "RetentionError",
+        "RowSecurityError",
+        "SchemaMismatchError",
+        "SchemaMissingError",
+        "ScopeLostError",
+        "StorageError",
+        "StorageUnavailableError",
+        "TenantError",
+        "TenantRequiredError",
+        "TenantResolutionError",
+        "ThreadDeletedError",
+        "ThreadExistsError",
+        "ThreadLivesAgainError",
+        "ThreadMovedError",
+        "TrashNotEmptyError",
+        "UnsupportedCheckpointerError",
+    ),
+    "forecasting": ("Forecast", "aforecast", "forecast"),
+    "orphans": ("Orphan",),
+    "policy": ("PolicyOverride", "TTLPolicy"),
+    "result": ("KeepReason", "SweepResult"),
+    "rules": ("RulesError", "policy_from_config"),
+    "status": ("ThreadStatus", "athread_statuses", "thread_statuses"),
+    "strategies.registry": ("register_strategy",),
+    "sweeper": ("TTLSweeper",),
+    "trash": ("TrashedThread",),
+    "types": ("OnAfterDelete", "OnBeforeDelete", "OnSweepComplete", "PolicyResolver"),
+    "tenancy": ("TenantPostgresSaver", "AsyncTenantPostgresSaver"),
+}
+_MODULES = ("errors", "metrics", "retention", "strategies", "tenancy", "testing", "types")
+_NAMES = {
+    name: (f"{__name__}.{module}", "postgres" if module == "tenancy" else None)
+    for module, names in _WHERE.items()
+    for name in names
+}
 
-def __getattr__(name: str) -> Any:
-    # Only when asked for: psycopg is an optional dependency.
-    if name in {"TenantPostgresSaver", "AsyncTenantPostgresSaver"}:
-        from langgraph_ephemeral_checkpointer import tenancy
+if not TYPE_CHECKING:  # a type checker would take every name for one of the package's
 
-        return getattr(tenancy, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        return lazily(__name__, name, _NAMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES, *_MODULES})

@@ -16,9 +16,10 @@ that two instances never work on a batch at the same time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from psycopg import ConnectionInfo
 from psycopg.conninfo import make_conninfo
 
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
@@ -53,16 +54,34 @@ class Transact:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Run one statement in a transaction; answers its first row and the connection's info."""
+    """Run one statement in a transaction; answers its first row and a :class:`Seen`."""
 
     sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a connection says of itself, which a pool may have closed by the time it is used.
+
+    Attributes:
+        pid: The process id that the server or a pooler told it.
+        conninfo: How to open another one like it.
+    """
+
+    pid: int
+    conninfo: str = field(repr=False)
+
+    @classmethod
+    def of(cls, info: ConnectionInfo) -> Seen:
+        """Read it off an open connection."""
+        return cls(info.backend_pid, make_conninfo(info.dsn, password=info.password or None))
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
     """Open a connection that is no part of a pool."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +121,15 @@ class SweepLock:
 
     def acquire(self) -> Plan[Step, bool]:
         """Take the lock; False if another instance has it."""
-        (server_pid, self._key), info = yield Look(self._look)
+        (server_pid, self._key), seen = yield Look(self._look)
         params = {"key": self._key}
         # A pooler invents the process id that it tells its clients.
-        self._per_batch = info.backend_pid != server_pid
+        self._per_batch = seen.pid != server_pid
         if self._per_batch:
             return bool((yield Transact(_first_value(_TRY_IN_TRANSACTION, params))))
         if not self._pooled:
             return bool((yield Transact(_first_value(_TRY, params))))
-        self._holder = yield Connect(make_conninfo(info.dsn, password=info.password or None))
+        self._holder = yield Connect(seen.conninfo)
         taken = False
         try:
             taken = (yield RunOn(self._holder, _TRY, params))[0]

@@ -7,8 +7,12 @@ class RetentionError(Exception):
     """Something about retention went wrong; nothing was deleted that should not be."""
 
     def __init__(self, message: str | None = None) -> None:
-        """Use the first line of the class docstring where no message is given."""
-        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        """Use the first line of the class docstring where no message is given.
+
+        Where there is none (a class of yours, ``python -OO``), the class names itself.
+        """
+        lines = (type(self).__doc__ or "").strip().splitlines()
+        super().__init__(message or (lines[0] if lines else type(self).__name__))
 
 
 class StorageError(RetentionError):

@@ -6,6 +6,7 @@ import enum
 import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 _SECONDS = ("idle_ttl_seconds", "hard_age_ttl_seconds", "interrupted_ttl_seconds")
 
@@ -46,6 +47,16 @@ class TTLPolicy:
     hard_age_ttl_seconds: float | None = None
     max_checkpoints_per_thread: int | None = None
     interrupted_ttl_seconds: float | None = None
+
+    if TYPE_CHECKING:  # more can be given than is read
+
+        def __init__(
+            self,
+            idle_ttl_seconds: float | timedelta | None = None,
+            hard_age_ttl_seconds: float | timedelta | None = None,
+            max_checkpoints_per_thread: int | None = None,
+            interrupted_ttl_seconds: float | timedelta | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for name in _SECONDS:

@@ -281,9 +281,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
 
     def _read_clock(self) -> float:
         now = self._clock()
-        if not isinstance(now, int | float) or not math.isfinite(now):
+        try:
+            seconds = float(now) if isinstance(now, int | float) else math.nan
+        except OverflowError:
+            seconds = math.inf
+        if not math.isfinite(seconds):
             raise ValueError(f"clock must return seconds since the epoch, not {now!r}")
-        return float(now)
+        return seconds
 
     @contextmanager
     def _mine(self) -> Iterator[None]:

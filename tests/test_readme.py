@@ -159,18 +159,30 @@ def test_the_table_of_contents_names_every_section():
     assert re.findall(r"^- \[.*\]\(#(.*)\)$", README, flags=re.MULTILINE) == anchors
 
 
+def _options(command):
+    done = subprocess.run(
+        [sys.executable, "-m", "langgraph_ephemeral_checkpointer", command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=ROOT,
+    )
+    return set(re.findall(r"^  (--[a-z-]+)", done.stdout, flags=re.MULTILINE)) - {"--help"}
+
+
 def test_every_option_of_the_command_line_is_in_the_readme():
     for command in ("status", "sweep"):
-        done = subprocess.run(
-            [sys.executable, "-m", "langgraph_ephemeral_checkpointer", command, "--help"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-            cwd=ROOT,
-        )
-        options = set(re.findall(r"^  (--[a-z-]+)", done.stdout, flags=re.MULTILINE))
-        assert options - {"--help"} <= set(re.findall(r"--[a-z-]+", README))
+        assert _options(command) <= set(re.findall(r"--[a-z-]+", README))
+
+
+def test_the_readme_says_of_an_option_which_commands_have_it():
+    options = {command: _options(command) for command in ("status", "sweep", "run")}
+    rows = re.findall(r"^\| `(--[a-z-]+).*?\| (`\w+`(?: and `\w+`| only)):", README, re.MULTILINE)
+    assert len(rows) > 5
+    for option, said in rows:
+        having = {command for command, found in options.items() if option in found}
+        assert set(re.findall(r"`(\w+)`", said)) == having, option
 
 
 def test_every_reason_to_keep_a_thread_is_in_the_readme():

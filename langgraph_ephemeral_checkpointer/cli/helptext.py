@@ -88,5 +88,5 @@ def _table(title: str, rows: list[tuple[str, str]], width: int) -> str:
             width,
             initial_indent=f"{_INDENT}{name}".ljust(first),
             subsequent_indent=" " * first,
-        )
+        ) or [f"{_INDENT}{name}"]
     return "\n".join(lines)

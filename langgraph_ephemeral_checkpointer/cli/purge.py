@@ -91,9 +91,9 @@ def tenants_of(saver: Any) -> list[str | None]:
 def purge(saver: Any, tenant: str | None, age: Any, *, dry_run: bool) -> PurgeResult:
     """Purge what a saver has of one tenant."""
     if tenant is None:
-        return purge_messages(saver, age, dry_run=dry_run)  # type: ignore[no-any-return]
+        return purge_messages(saver, age, dry_run=dry_run)
     with saver.tenant_scope(tenant):
-        return purge_messages(saver, age, dry_run=dry_run)  # type: ignore[no-any-return]
+        return purge_messages(saver, age, dry_run=dry_run)
 
 
 def _json(result: PurgeResult, tenant: str | None, console: Console) -> Iterator[str]:

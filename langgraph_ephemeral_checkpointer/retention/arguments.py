@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 
 from langgraph_ephemeral_checkpointer.errors import ColourError
+
+M = TypeVar("M", bound=BaseMessage)
 
 OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
 """Called with the thread id and the messages about to go; may be async in async code."""
@@ -33,6 +35,46 @@ def check_age(age: object, name: str) -> timedelta:
     if age <= timedelta(0):
         raise ValueError(f"{name} must be longer than nothing, not {age!r}")
     return age
+
+
+def check_moment(moment: object, name: str) -> None:
+    """Refuse what is no moment.
+
+    Raises:
+        TypeError: If it is no datetime; a date is none.
+    """
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be a datetime, not {type(moment).__name__}")
+
+
+def check_messages(messages: Iterable[M]) -> list[M]:
+    """A new list of the same messages.
+
+    Raises:
+        TypeError: If it is one message, or something in it is no message.
+    """
+    if isinstance(messages, BaseMessage):
+        raise TypeError("messages must be a list of messages, not one message")
+    found = list(messages)
+    for message in found:
+        if not isinstance(message, BaseMessage):
+            raise TypeError(
+                f"messages must be messages of langchain_core, not {type(message).__name__}; "
+                "its convert_to_messages() makes them"
+            )
+    return found
+
+
+def check_calls(clock: object, hook: object) -> None:
+    """Refuse a clock or an archive hook that cannot be called.
+
+    Raises:
+        TypeError: If one of them is neither callable nor, for the hook, None.
+    """
+    if not callable(clock):
+        raise TypeError(f"clock must be callable, not {type(clock).__name__}")
+    if hook is not None and not callable(hook):
+        raise TypeError(f"on_before_trim must be callable, not {type(hook).__name__}")
 
 
 def cutoff_at(seconds: float, age: timedelta) -> datetime:

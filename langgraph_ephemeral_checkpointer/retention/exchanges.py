@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage
 
+from .arguments import check_messages, check_moment
 from .stamps import STAMP_KEY, as_utc, parse_stamp
 
 M = TypeVar("M", bound=BaseMessage)
@@ -256,7 +257,7 @@ def _spread(stays: list[bool], ties: Sequence[tuple[int, int]]) -> None:
                 stays[one] = stays[other] = changed = True
 
 
-def trim_messages(messages: Sequence[M], cutoff: datetime) -> list[M]:
+def trim_messages(messages: Iterable[M], cutoff: datetime) -> list[M]:
     """Drop the exchanges that began before a moment.
 
     Args:
@@ -267,6 +268,11 @@ def trim_messages(messages: Sequence[M], cutoff: datetime) -> list[M]:
         A new list with the messages that stay, the same objects in the same order: every
         system message, every exchange of unknown age, and whatever a tool call ties to
         an exchange that stays.
+
+    Raises:
+        TypeError: Something in it is no message, or ``cutoff`` is no datetime.
     """
+    check_moment(cutoff, "cutoff")
+    messages = check_messages(messages)
     goes = verdicts(number(map(facts_of, messages)), cutoff)
     return [message for message, gone in zip(messages, goes, strict=True) if not gone]

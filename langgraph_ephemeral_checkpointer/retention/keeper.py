@@ -16,7 +16,14 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 
-from .arguments import OnBeforeTrim, acall_hook, call_hook, check_channels, cutoff_at
+from .arguments import (
+    OnBeforeTrim,
+    acall_hook,
+    call_hook,
+    check_calls,
+    check_channels,
+    cutoff_at,
+)
 from .backlog import Backlog, Thread
 from .exchanges import facts_of, is_human, last_opening, number, verdicts
 from .image import END
@@ -69,6 +76,7 @@ class Keeper:
         on_before_trim: OnBeforeTrim | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        check_calls(clock, on_before_trim)
         self.max_age = max_age
         self.channels = check_channels(channels)
         self.on_before_trim = on_before_trim

@@ -29,7 +29,14 @@ from langgraph_ephemeral_checkpointer.steps import (
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
-from .arguments import OnBeforeTrim, acall_hook, check_age, check_channels, cutoff_at
+from .arguments import (
+    OnBeforeTrim,
+    acall_hook,
+    check_age,
+    check_calls,
+    check_channels,
+    cutoff_at,
+)
 from .payloads import revive
 from .result import PurgeResult
 from .scrubbing import Outcome, decide
@@ -46,14 +53,14 @@ _ATTEMPTS = 3  # at a thread that somebody saves to meanwhile
 
 def purge_messages(
     saver: BaseCheckpointSaver[Any],
-    older_than: timedelta,
+    older_than: timedelta | float,
     *,
     channels: Collection[str] | None = None,
     on_before_trim: OnBeforeTrim | None = None,
     dry_run: bool = False,
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] | None = None,
-) -> Any:
+) -> PurgeResult:
     """Take exchanges that began too long ago out of everything a saver has stored.
 
     Looks at every thread, the idle ones too. An exchange goes from every checkpoint, from the
@@ -101,14 +108,14 @@ def purge_messages(
 
 async def apurge_messages(
     saver: BaseCheckpointSaver[Any],
-    older_than: timedelta,
+    older_than: timedelta | float,
     *,
     channels: Collection[str] | None = None,
     on_before_trim: OnBeforeTrim | None = None,
     dry_run: bool = False,
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] | None = None,
-) -> Any:
+) -> PurgeResult:
     """As :func:`purge_messages`, on the running event loop, which is never blocked.
 
     The hook may be asynchronous. A synchronous saver is worked on in a thread.
@@ -142,6 +149,7 @@ class PurgeOptions:
             raise TypeError(f"batch_size must be an int, not {type(self.batch_size).__name__}")
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        check_calls(self.clock, self.hook)
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults, as arguments for a saver's own purge.
@@ -183,7 +191,7 @@ async def apurge_storage(storage: MessageStorage, options: PurgeOptions) -> Purg
 
 def _asked(
     saver: Any,
-    older_than: timedelta,
+    older_than: timedelta | float,
     channels: Collection[str] | None,
     hook: OnBeforeTrim | None,
     dry_run: bool,
@@ -202,10 +210,10 @@ def _asked(
     return saver, PurgeOptions(age, found, hook, dry_run, batch_size, clock or time.time)
 
 
-def _tell(saver: Any, result: Any) -> Any:
+def _tell(saver: Any, result: PurgeResult) -> PurgeResult:
     """Tell the wrappers around a saver, which list threads that are in need of a purge."""
     while isinstance(saver, RetainedCheckpointer):
-        if isinstance(result, PurgeResult):
+        if isinstance(result, PurgeResult):  # a saver of others may answer what it likes
             saver.purged(result)
         saver = saver.inner
     return result

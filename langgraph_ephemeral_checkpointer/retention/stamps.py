@@ -16,6 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 
+from .arguments import check_messages, check_moment
+
 STAMP_KEY = "checkpointed_at"
 """Where the stamp is, in ``response_metadata``."""
 
@@ -99,17 +101,21 @@ def stamp_messages(messages: Iterable[M], now: datetime) -> list[M]:
     Returns:
         A new list: stamped copies of the unstamped messages, and the others as they are.
         A stamp that cannot be read stays, and so do orders to remove a message.
+
+    Raises:
+        TypeError: Something in it is no message, or ``now`` is no datetime.
     """
+    check_moment(now, "now")
     stamp = format_stamp(now)
     return [
         message if is_stamped(message) or message.type == "remove" else with_stamp(message, stamp)
-        for message in messages
+        for message in check_messages(messages)
     ]
 
 
 def oldest_message_time(messages: Iterable[BaseMessage]) -> datetime | None:
     """The oldest readable stamp among the messages, in UTC, or None where there is none."""
-    return min(filter(None, map(stamp_of, messages)), default=None)
+    return min(filter(None, map(stamp_of, check_messages(messages))), default=None)
 
 
 class FirstSeen:

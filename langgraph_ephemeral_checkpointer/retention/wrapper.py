@@ -30,7 +30,8 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
 
     Args:
         inner: The saver to wrap, of any kind, synchronous or asynchronous.
-        max_age: How long an exchange is kept, counted from its first message's stamp.
+        max_age: How long an exchange is kept, counted from its first message's stamp; a timedelta
+            or seconds.
         channels: The channels to look at; None means every channel that holds a list of
             messages. A channel that holds anything else is never touched.
         on_before_trim: Receives the thread id and the messages about to go, once per
@@ -58,7 +59,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         self,
         inner: BaseCheckpointSaver[Any],
         *,
-        max_age: timedelta,
+        max_age: timedelta | float,
         channels: Collection[str] | None = None,
         on_before_trim: OnBeforeTrim | None = None,
         clock: Callable[[], float] = time.time,

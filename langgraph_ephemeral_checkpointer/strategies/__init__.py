@@ -6,12 +6,12 @@ package works with whatever is installed.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.lazy import lazily
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
@@ -20,49 +20,40 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
-from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
 from langgraph_ephemeral_checkpointer.strategies.registry import (
     detect_strategy,
     register_strategy,
 )
 
 if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
     from langgraph_ephemeral_checkpointer.strategies.postgres import (
-        AsyncPostgresStrategy,
-        PostgresStrategy,
+        AsyncPostgresStrategy as AsyncPostgresStrategy,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.postgres import (
+        PostgresStrategy as PostgresStrategy,
     )
     from langgraph_ephemeral_checkpointer.strategies.sqlite import (
-        AsyncSqliteStrategy,
-        SqliteStrategy,
+        AsyncSqliteStrategy as AsyncSqliteStrategy,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.sqlite import (
+        SqliteStrategy as SqliteStrategy,
     )
     from langgraph_ephemeral_checkpointer.strategies.tenant import (
-        AsyncTenantPostgresStrategy,
-        TenantPostgresStrategy,
+        AsyncTenantPostgresStrategy as AsyncTenantPostgresStrategy,
+    )
+    from langgraph_ephemeral_checkpointer.strategies.tenant import (
+        TenantPostgresStrategy as TenantPostgresStrategy,
     )
 
-_OPTIONAL = {
-    "SqliteStrategy": "sqlite",
-    "AsyncSqliteStrategy": "sqlite",
-    "PostgresStrategy": "postgres",
-    "AsyncPostgresStrategy": "postgres",
-    "TenantPostgresStrategy": "tenant",
-    "AsyncTenantPostgresStrategy": "tenant",
-}
-
 __all__ = [
-    "AsyncPostgresStrategy",
-    "AsyncSqliteStrategy",
-    "AsyncTenantPostgresStrategy",
     "GenericStrategy",
     "MemoryStrategy",
     "Outcome",
     "Page",
-    "PostgresStrategy",
     "PruneOutcome",
     "Recheck",
-    "SqliteStrategy",
     "Strategy",
-    "TenantPostgresStrategy",
     "ThreadFacts",
     "Wanted",
     "detect_strategy",
@@ -71,8 +62,21 @@ __all__ = [
     "waits_for_human",
 ]
 
+_NAMES = {
+    "MemoryStrategy": (f"{__name__}.memory", None),  # what it needs needs modules beside it
+    "SqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
+    "AsyncSqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
+    "PostgresStrategy": (f"{__name__}.postgres", "postgres"),
+    "AsyncPostgresStrategy": (f"{__name__}.postgres", "postgres"),
+    "TenantPostgresStrategy": (f"{__name__}.tenant", "postgres"),
+    "AsyncTenantPostgresStrategy": (f"{__name__}.tenant", "postgres"),
+}
 
-def __getattr__(name: str) -> Any:
-    if name in _OPTIONAL:
-        return getattr(import_module(f"{__name__}.{_OPTIONAL[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
+
+    def __getattr__(name: str) -> Any:
+        return lazily(__name__, name, _NAMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})

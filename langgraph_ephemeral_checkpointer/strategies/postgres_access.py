@@ -90,12 +90,14 @@ def transaction(saver: Any) -> Iterator[Cursor[TupleRow]]:
 def _connection(saver: Any) -> Iterator[Connection[Any]]:
     if not isinstance(saver.conn, Connection):
         with saver.conn.connection() as connection:
+            _refuse_bytes(connection)
             yield connection
         return
     with saver.lock:
         if pipe := _pipe(saver):
             pipe.sync()
         refuse_open_transaction(saver.conn)
+        _refuse_bytes(saver.conn)
         yield saver.conn
 
 
@@ -114,12 +116,14 @@ async def atransaction(saver: Any) -> AsyncIterator[AsyncCursor[TupleRow]]:
 async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
     if not isinstance(saver.conn, AsyncConnection):
         async with saver.conn.connection() as connection:
+            _refuse_bytes(connection)
             yield connection
         return
     async with saver.lock:
         if pipe := _pipe(saver):
             await pipe.sync()
         refuse_open_transaction(saver.conn)
+        _refuse_bytes(saver.conn)
         yield saver.conn
 
 
@@ -134,6 +138,16 @@ def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) 
             "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
             "would not be committed; open the saver's connection with autocommit=True, or give the "
             "saver a pool"
+        )
+
+
+def _refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    # The saver gets them too, and stores the thread b"t" as the text \x74.
+    if connection.info.encoding == "ascii":
+        raise StorageUnavailableError(
+            "the Postgres connection's client_encoding is SQL_ASCII (that of the database, unless "
+            "another is asked for), under which text is read as bytes, by the saver too; connect "
+            "with client_encoding=UTF8"
         )
 
 

@@ -11,6 +11,7 @@ from langgraph_ephemeral_checkpointer.coordination import (
     Connect,
     Look,
     RunOn,
+    Seen,
     Step,
     Transact,
 )
@@ -31,7 +32,7 @@ def perform(saver: Any, step: Step) -> Any:
                 return run(saver, plan)
             case Look(sql):
                 with transaction(saver) as cursor:
-                    return cursor.execute(sql).fetchone(), cursor.connection.info
+                    return cursor.execute(sql).fetchone(), Seen.of(cursor.connection.info)
             case Connect(conninfo):
                 return Connection.connect(conninfo, autocommit=True)
             case RunOn(connection, sql, params):
@@ -49,7 +50,7 @@ async def aperform(saver: Any, step: Step) -> Any:
             case Look(sql):
                 async with atransaction(saver) as cursor:
                     await cursor.execute(sql)
-                    return await cursor.fetchone(), cursor.connection.info
+                    return await cursor.fetchone(), Seen.of(cursor.connection.info)
             case Connect(conninfo):
                 return await AsyncConnection.connect(conninfo, autocommit=True)
             case RunOn(connection, sql, params):

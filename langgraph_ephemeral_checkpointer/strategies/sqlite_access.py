@@ -49,6 +49,7 @@ def write(saver: Any, plan: Plan[Statement, T]) -> T:
 
 
 def _run(saver: Any, plan: Plan[Statement, T]) -> T:
+    _refuse_bytes(saver.conn)
     cursor = saver.conn.cursor()
     cursor.row_factory = None
 
@@ -107,6 +108,7 @@ async def _locked(saver: Any) -> AsyncIterator[Any]:
 
 
 async def _arun(saver: Any, plan: Plan[Statement, T]) -> T:
+    _refuse_bytes(saver.conn)
     async with saver.conn.cursor() as cursor:
         cursor.row_factory = None
 
@@ -115,6 +117,14 @@ async def _arun(saver: Any, plan: Plan[Statement, T]) -> T:
             return list(await cursor.fetchall()) if step.fetch else cursor.rowcount
 
         return await adrive(plan, perform)
+
+
+def _refuse_bytes(connection: Any) -> None:
+    if connection.text_factory is bytes:
+        raise StorageUnavailableError(
+            "the SQLite connection gives bytes for text, to the saver too; give the saver a "
+            "connection of its own (with text_factory=str, the default)"
+        )
 
 
 def _refuse_open_transaction(is_open: bool) -> None:
@@ -147,9 +157,13 @@ def errors_mapped() -> Iterator[None]:
     except RetentionError:
         raise
     except sqlite3.ProgrammingError as error:  # closed, or used from another thread
+        remedy = (
+            "for asweep() open it with check_same_thread=False"
+            if "thread" in str(error)
+            else "open a new one and make a new saver and sweeper on it"
+        )
         raise StorageUnavailableError(
-            f"the SQLite connection cannot be used ({error}); for asweep() open it with "
-            "check_same_thread=False"
+            f"the SQLite connection cannot be used ({error}); {remedy}"
         ) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)

@@ -180,7 +180,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
             maintenance_role: A role that shall see every tenant, and only it.
 
         Returns:
-            Statements, to be run in this order and in one transaction.
+            Statements, to be run in this order and in one transaction. Those of the
+            maintenance role come last: where the tables are there, run these alone.
         """
         return ddl(self.names, maintenance_role)
 

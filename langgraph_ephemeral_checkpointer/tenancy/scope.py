@@ -15,7 +15,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantRequiredError,
     TenantResolutionError,
 )
-from langgraph_ephemeral_checkpointer.steps import GIVES_A_COROUTINE
+from langgraph_ephemeral_checkpointer.steps import GIVES_A_COROUTINE, is_async_callable
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""
@@ -89,7 +89,9 @@ class Scopes:
     """
 
     def __init__(self, default: str | None, tenant_of: TenantOf | None) -> None:
-        if tenant_of is not None and inspect.iscoroutinefunction(tenant_of):
+        if tenant_of is not None and not callable(tenant_of):
+            raise TypeError(f"tenant_of must be callable, not {type(tenant_of).__name__}")
+        if tenant_of is not None and is_async_callable(tenant_of):
             raise TypeError("tenant_of must be a plain function: it is called before any I/O")
         self._default = None if default is None else checked_tenant(default)
         self._tenant_of = tenant_of

@@ -30,8 +30,9 @@ class Rule:
 
 
 def rule_of(check: Callable[[Bench], Steps[None]]) -> Rule:
-    """Make a rule of a plan; the first line of its docstring is the promise."""
-    return Rule(check.__name__, (check.__doc__ or "").strip().splitlines()[0], check)
+    """Make a rule of a plan; the first line of its docstring is the promise, or else its name."""
+    lines = (check.__doc__ or check.__name__.replace("_", " ")).strip().splitlines()
+    return Rule(check.__name__, lines[0], check)
 
 
 def store_family(bench: Bench, thread_id: str, at: float) -> Steps[None]:

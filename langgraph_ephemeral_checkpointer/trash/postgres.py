@@ -45,7 +45,7 @@ class PostgresUndo(Undo):
     def ddl(self) -> SqlPlan[list[str]]:
         """Give the statements for the schema where the search path finds the saver's tables."""
         layout = yield from _layout()
-        return [statement.as_string(None) for statement in layout.create()]
+        return layout.ddl()
 
     def setup(self) -> SqlPlan[None]:
         """Create the trash in the saver's schema, once for every process that asks."""

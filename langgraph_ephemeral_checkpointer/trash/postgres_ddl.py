@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
+from psycopg.abc import AdaptContext
 
 from langgraph_ephemeral_checkpointer.trash.postgres_functions import (
     BRING_BACK,
@@ -115,24 +116,23 @@ class Layout:
                 missing = f"the trigger on {table} is missing or switched off"
         return cls(schema, columns, missing, has_trash, lacking)
 
-    def name(self, table: str) -> sql.Identifier:
+    def name(self, table: str) -> sql.Composable:
         """Name something in the schema in full."""
-        return sql.Identifier(self.schema, table)
+        return _Escaped(sql.Identifier(self.schema, table))
 
-    def kept(self, table: str) -> sql.Identifier:
+    def kept(self, table: str) -> sql.Composable:
         """Name the trash of one of the saver's tables."""
         return self.name(_KEPT[table])
 
     def fill(self, text: str, **more: sql.Composable) -> sql.Composed:
-        """Fill names into a statement."""
-        trash = self.name("lgec_trash")
+        """Fill names into a statement that is executed with parameters."""
         # The lock of a thread is keyed by the trash table too, so that two schemas of one
         # database never meet. Two threads whose hashes collide only wait for each other.
-        seed = _oid(trash)
-        bound = self.name("lgec_trash_bound")
+        seed = sql.SQL("{}::pg_catalog.oid::pg_catalog.int8").format(self._regclass("lgec_trash"))
+        bound = self._regclass("lgec_trash_bound")
         names: dict[str, sql.Composable] = {
-            "schema": sql.Identifier(self.schema),
-            "trash": trash,
+            "schema": _Escaped(sql.Identifier(self.schema)),
+            "trash": self.name("lgec_trash"),
             "restored": self.name("lgec_restored"),
             "restore": self.name("lgec_restore"),
             "checkpoints": self.name("checkpoints"),
@@ -141,11 +141,13 @@ class Layout:
             "trash_checkpoints": self.kept("checkpoints"),
             "trash_blobs": self.kept("checkpoint_blobs"),
             "trash_writes": self.kept("checkpoint_writes"),
-            "bound": sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(bound.as_string(None))),
-            "sequence": bound,
+            "bound": bound,
+            "sequence": self.name("lgec_trash_bound"),
             "trash_grew": self.name("lgec_trash_grew"),
             "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
-            "key_of_bound": sql.SQL("hashtextextended('', {})").format(_oid(bound)),
+            "key_of_bound": sql.SQL("hashtextextended('', {})").format(
+                sql.SQL("{}::pg_catalog.oid::pg_catalog.int8").format(bound)
+            ),
             "key_of_row": sql.SQL("hashtextextended(thread_id, {})").format(seed),
             "key_of_new": sql.SQL("pg_catalog.hashtextextended(NEW.thread_id, {})").format(seed),
             "trigger": sql.Identifier(_TRIGGER),
@@ -165,7 +167,7 @@ class Layout:
             live=self.name(table),
             kept=self.kept(table),
             columns=columns,
-            gone=_comma(sql.Identifier("gone", column) for column in self.columns[table]),
+            gone=_names(self.columns[table], of="gone"),
             **_identity(table),
         )
 
@@ -177,6 +179,10 @@ class Layout:
             live=self.name(table),
             **_identity(table),
         )
+
+    def ddl(self) -> list[str]:
+        """Give the statements of :meth:`create` as they are executed without parameters."""
+        return [statement.as_string(None).replace("%%", "%") for statement in self.create()]
 
     def create(self) -> list[sql.Composed]:
         """Give the statements that make the trash, or bring an older one up to date."""
@@ -200,15 +206,15 @@ class Layout:
                 self.fill(
                     "CREATE TABLE IF NOT EXISTS {kept} (generation bigint NOT NULL, "
                     "LIKE {live}, PRIMARY KEY (generation, {primary_key}))",
-                    primary_key=_comma(map(sql.Identifier, _KEYS[table])),
+                    primary_key=_names(_KEYS[table]),
                     **names,
                 )
             )
             made += [
                 self.fill(
                     "ALTER TABLE {kept} ADD COLUMN IF NOT EXISTS {column} {type}",
-                    column=sql.Identifier(column),
-                    type=sql.SQL(type_),
+                    column=_Escaped(sql.Identifier(column)),
+                    type=_Escaped(sql.SQL(type_)),
                     **names,
                 )
                 for column, type_ in self.lacking[table]
@@ -223,8 +229,8 @@ class Layout:
                 "not_the_first": sql.SQL(NOT_THE_FIRST[table]),
                 "cannot_descend": self.fill(CANNOT_DESCEND[table]),
                 "live": self.name(table),
-                "others": _comma(map(sql.Identifier, others)),
-                "into_new": _comma(sql.Identifier("row_", column) for column in others),
+                "others": _names(others),
+                "into_new": _names(others, of="row_"),
             }
             made += [
                 self.fill(STILL_THERE[table], **more),
@@ -290,11 +296,26 @@ class Layout:
     def _mark_function(self) -> sql.Composed:
         return self.fill(
             "COMMENT ON FUNCTION {restore}(bigint[]) IS {mark}",
-            mark=sql.Literal(_mark(self.columns)),
+            mark=_Escaped(sql.Literal(_mark(self.columns))),
         )
 
     def _columns(self, table: str) -> sql.Composed:
-        return _comma(map(sql.Identifier, self.columns[table]))
+        return _names(self.columns[table])
+
+    def _regclass(self, table: str) -> sql.Composed:
+        name = sql.Identifier(self.schema, table).as_string(None)
+        return sql.SQL("{}::pg_catalog.regclass").format(_Escaped(sql.Literal(name)))
+
+
+class _Escaped(sql.Composable):
+    """A name, a literal or a type, with each ``%`` doubled.
+
+    psycopg looks for placeholders in quoted names and literals too.
+    """
+
+    def as_bytes(self, context: AdaptContext | None = None) -> bytes:
+        plain: bytes = self._obj.as_bytes(context)
+        return plain.replace(b"%", b"%%")
 
 
 def _identity(table: str) -> dict[str, sql.Composable]:
@@ -306,14 +327,10 @@ def _identity(table: str) -> dict[str, sql.Composable]:
     }
 
 
-def _comma(parts: Iterable[sql.Composable]) -> sql.Composed:
-    return sql.SQL(", ").join(parts)
-
-
-def _oid(name: sql.Identifier) -> sql.Composed:
-    return sql.SQL("{}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.int8").format(
-        sql.Literal(name.as_string(None))
-    )
+def _names(columns: Iterable[str], of: str | None = None) -> sql.Composed:
+    """Write a list of columns, perhaps of one row."""
+    row = () if of is None else (of,)
+    return sql.SQL(", ").join(_Escaped(sql.Identifier(*row, column)) for column in columns)
 
 
 def _mark(columns: dict[str, tuple[str, ...]]) -> str:

@@ -304,3 +304,37 @@ def test_starting_costs_no_drivers_and_makes_no_noise(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+_WHILE_LOADING = """
+import os, runpy, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("langgraph_ephemeral_checkpointer", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "langgraph_ephemeral_checkpointer.cli.main",
+        "clypi",
+        "pydantic.types",
+        "langgraph.checkpoint.base",
+    ],
+)
+def test_ctrl_c_while_libraries_are_loaded_shows_no_traceback(module):
+    told = subprocess.run(
+        [sys.executable, "-c", _WHILE_LOADING, "help", module],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (130, "", "error: interrupted\n")

@@ -15,7 +15,12 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import (
+    AsyncConnectionPool,
+    AsyncNullConnectionPool,
+    ConnectionPool,
+    NullConnectionPool,
+)
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
 from tests import pgbouncer
@@ -51,6 +56,13 @@ def _pool(dsn, size):
 
 
 @contextmanager
+def _closing_pool(dsn, _size=None):
+    """A pool that closes each connection when it comes back."""
+    with NullConnectionPool(dsn, max_size=1, kwargs={"autocommit": True}) as pool:
+        yield PostgresSaver(pool)
+
+
+@contextmanager
 def _single(dsn, _size=None):
     with PostgresSaver.from_conn_string(dsn) as saver:
         yield saver
@@ -67,6 +79,7 @@ def _pooler(dsn, _size=None):
 KINDS = [
     pytest.param((_single, None), id="connection"),
     *(pytest.param((_pool, size), id=f"pool-{size}") for size in (1, 3)),
+    pytest.param((_closing_pool, None), id="closing-pool"),
     *(pytest.param((_pooler, None), id="pgbouncer") for _ in _POOLER),
 ]
 
@@ -166,6 +179,17 @@ async def test_the_lock_is_released_when_the_sweep_is_cancelled(pg_dsn):
                     await task
                 assert _locks(pg_dsn) == 0
             assert (await _sweeper(AsyncPostgresSaver(pool)).asweep()).deleted_thread_ids == ["t"]
+
+
+async def test_an_asynchronous_pool_may_close_each_connection_that_comes_back(pg_dsn):
+    with _single(pg_dsn) as saver:
+        _put(saver, "t")
+    async with AsyncNullConnectionPool(
+        pg_dsn, max_size=1, open=False, kwargs={"autocommit": True}
+    ) as pool:
+        result = await _sweeper(AsyncPostgresSaver(pool)).asweep()
+    assert result.deleted_thread_ids == ["t"]
+    assert _locks(pg_dsn) == 0
 
 
 _HOLD = """

@@ -254,3 +254,33 @@ def test_first_seen_is_bounded_and_forgets_the_least_recently_used_thread():
     assert len(seen) <= 10
     seen.forget("big")
     assert len(seen) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 5.0, "2026-01-01", datetime(2026, 1, 1, tzinfo=UTC).date()]
+)
+def test_a_moment_that_is_none_is_refused(wrong):
+    for function, name in ((stamp_messages, "now"), (trim_messages, "cutoff")):
+        with pytest.raises(TypeError, match=f"{name} must be a datetime"):
+            function([HumanMessage("q")], wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [HumanMessage("q"), ["q"], [("user", "q")], [{"role": "user", "content": "q"}]]
+)
+def test_what_is_no_list_of_messages_is_refused(wrong):
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    for call in (
+        lambda: stamp_messages(wrong, moment),
+        lambda: trim_messages(wrong, moment),
+        lambda: oldest_message_time(wrong),
+    ):
+        with pytest.raises(TypeError, match="messages must be"):
+            call()
+
+
+def test_any_iterable_of_messages_will_do():
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    stamped = stamp_messages((m for m in [HumanMessage("q"), AIMessage("a")]), moment)
+    assert oldest_message_time(iter(stamped)) == moment
+    assert trim_messages(iter(stamped), moment) == stamped

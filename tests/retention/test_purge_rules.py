@@ -494,7 +494,13 @@ def test_ages_that_are_no_ages_are_refused_and_nothing_is_touched(backend, older
 
 def test_other_wrong_arguments_are_refused(tmp_path):
     saver = InMemorySaver()
-    for wrong in ({"older_than": "30d"}, {"batch_size": 1.5}, {"channels": "messages"}):
+    for wrong in (
+        {"older_than": "30d"},
+        {"batch_size": 1.5},
+        {"channels": "messages"},
+        {"clock": 5},
+        {"on_before_trim": "archive"},
+    ):
         arguments: Any = {"older_than": MONTH} | wrong
         with pytest.raises(TypeError):
             purge_messages(saver, **arguments)

@@ -482,6 +482,9 @@ def test_wrong_savers_and_channels_are_refused_with_a_hint():
         RetainedCheckpointer(object(), max_age=MONTH)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="one name"):
         RetainedCheckpointer(InMemorySaver(), max_age=MONTH, channels="messages")
+    for wrong in ({"clock": 5}, {"on_before_trim": "archive"}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be callable"):
+            RetainedCheckpointer(InMemorySaver(), max_age=MONTH, **wrong)
 
 
 def test_the_sweeper_looks_through_it(backend, clock):

@@ -20,7 +20,12 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from langgraph_ephemeral_checkpointer import StorageError, StorageUnavailableError, TTLPolicy
+from langgraph_ephemeral_checkpointer import (
+    StorageError,
+    StorageUnavailableError,
+    TTLPolicy,
+    TTLSweeper,
+)
 from tests import backends
 from tests.aging import uuid6_at
 from tests.backends import Backend, PostgresStorage, SqliteStorage
@@ -95,6 +100,21 @@ class TestPostgres:
             backend = Backend("x", saver, "sweep", False, planted)
             with pytest.raises(StorageUnavailableError, match="next sweep tries again"):
                 await backend.sweep(POLICY)
+
+    @COLOURS
+    async def test_a_connection_that_reads_text_as_bytes_is_refused(self, planted, colour):
+        with psycopg.connect(
+            planted.dsn, autocommit=True, row_factory=dict_row, client_encoding="SQL_ASCII"
+        ) as conn:
+            backend = Backend("x", PostgresSaver(conn), colour, False, planted)
+            with pytest.raises(StorageUnavailableError, match="client_encoding=UTF8"):
+                await backend.sweep(POLICY, clock=lambda: NOW)
+        kwargs = {"autocommit": True, "client_encoding": "SQL_ASCII"}
+        async with AsyncConnectionPool(planted.dsn, min_size=1, open=False, kwargs=kwargs) as pool:
+            backend = Backend("x", AsyncPostgresSaver(pool), "asweep", True, planted)
+            with pytest.raises(StorageUnavailableError, match="client_encoding=UTF8"):
+                await backend.sweep(POLICY, clock=lambda: NOW)
+        assert len(planted.threads()) == 3
 
     async def test_a_pool_that_has_no_connection_left_is_unavailable_after_its_timeout(
         self, planted
@@ -176,8 +196,6 @@ class TestPostgres:
                 assert again.deleted_thread_ids == ["t1", "t2"]
 
     async def test_no_error_tells_the_password(self):
-        from langgraph_ephemeral_checkpointer import TTLSweeper
-
         dsn = "postgresql://me:hunter2@localhost:1/none"
         with ConnectionPool(dsn, min_size=0, max_size=1, timeout=0.2, open=True) as pool:
             sweeper = TTLSweeper(PostgresSaver(pool), POLICY)
@@ -236,6 +254,25 @@ class TestSqlite:
             await backend.plant("t", OLD)
             saver.conn.row_factory = sqlite3.Row
             assert (await backend.sweep(POLICY, clock=lambda: NOW)).deleted_thread_ids == ["t"]
+
+    async def test_a_connection_that_reads_text_as_bytes_is_refused(self, tmp_path):
+        path = str(tmp_path / "checkpoints.db")
+        with SqliteSaver.from_conn_string(path) as saver:
+            saver.setup()
+            saver.conn.text_factory = bytes
+            with pytest.raises(StorageUnavailableError, match="text_factory=str"):
+                TTLSweeper(saver, POLICY).sweep()
+        async with AsyncSqliteSaver.from_conn_string(path) as saver:
+            saver.conn.text_factory = bytes
+            with pytest.raises(StorageUnavailableError, match="text_factory=str"):
+                await TTLSweeper(saver, POLICY).asweep()
+
+    def test_a_closed_connection_says_to_open_another(self, tmp_path):
+        with SqliteSaver.from_conn_string(str(tmp_path / "checkpoints.db")) as saver:
+            sweeper = TTLSweeper(saver, POLICY)
+        with pytest.raises(StorageUnavailableError, match="open a new one") as raised:
+            sweeper.sweep()
+        assert "check_same_thread" not in str(raised.value)
 
     @pytest.mark.parametrize("dry_run", [True, False])
     async def test_a_file_that_was_never_set_up_is_empty(self, tmp_path, dry_run):

@@ -89,9 +89,22 @@ async def _async_tenant_of(thread: str) -> str:
     return "acme"
 
 
+class _AsyncTenantOf:
+    async def __call__(self, thread: str) -> str:
+        return "acme"
+
+
+def test_what_cannot_be_called_is_refused(make_saver: Any) -> None:
+    for wrong in ({"tenant_of": "acme"}, {"clock": 5}):
+        expected = f"{next(iter(wrong))} must be callable"
+        with pytest.raises(TypeError, match=expected), make_saver(**wrong):
+            pass
+
+
 def test_an_asynchronous_tenant_of_is_refused(make_saver: Any) -> None:
-    with pytest.raises(TypeError, match="plain function"), make_saver(tenant_of=_async_tenant_of):
-        pass
+    for refused in (_async_tenant_of, _AsyncTenantOf()):
+        with pytest.raises(TypeError, match="plain function"), make_saver(tenant_of=refused):
+            pass
     made = make_saver(tenant_of=lambda thread: _async_tenant_of(thread))
     with made as saver, pytest.raises(TenantResolutionError):
         put(saver, "t", 1)

@@ -189,6 +189,27 @@ def test_the_printed_statements_are_the_set_up(backend):
         assert sweeper.sweep().deleted_thread_ids == ["t"]
 
 
+@pytest.mark.parametrize("name", ["100%", "%s", '5 "%(x)s"'])
+def test_columns_and_defaults_may_hold_what_looks_like_a_placeholder(backend, name):
+    quoted = '"' + name.replace('"', '""') + '"'
+    with backend.open() as saver, backend.connect() as conn:
+        column = f"ADD COLUMN {quoted} TEXT NOT NULL DEFAULT '100% of %s'"
+        conn.execute(f"ALTER TABLE checkpoints {column}")
+        try:
+            sweeper = sweeper_of(saver)
+            for statement in sweeper.ddl():
+                conn.execute(statement)
+            plain_graph(saver).invoke({"turns": []}, config("t"))
+            before = backend.rows()
+            assert sweeper.sweep().deleted_thread_ids == ["t"]
+            sweeper.restore("t")
+            assert backend.rows() == before
+            sweeper.setup()  # made by hand, it is the same
+        finally:
+            sweeper.teardown(force=True)
+            conn.execute(f"ALTER TABLE checkpoints DROP COLUMN {quoted}")
+
+
 def test_a_column_that_the_saver_adds_later_is_noticed_and_set_up_keeps_it(backend):
     with backend.open() as saver:
         sweeper = sweeper_of(saver)
@@ -482,14 +503,16 @@ class TestPostgres:
         finally:
             backend.sql("DROP SCHEMA doomed CASCADE")
 
-    def test_two_schemas_have_a_trash_each_whatever_the_search_path(self, backend):
-        schemas = ("one", 'T"wo')
+    def test_schemas_have_a_trash_each_whatever_the_search_path(self, backend):
+        schemas = ("one", 'T"wo', "5%s %(off)s")
         dsns = {}
         for schema in schemas:
             quoted = '"' + schema.replace('"', '""') + '"'
-            backend.sql(f"CREATE SCHEMA {quoted}")
+            with backend.connect() as conn:
+                conn.execute(f"CREATE SCHEMA {quoted}")
+            path = quoted.replace(" ", "\\ ")
             dsns[schema] = psycopg.conninfo.make_conninfo(
-                backend.where, options=f"-csearch_path={quoted}"
+                backend.where, options=f"-csearch_path={path}"
             )
         try:
             for dsn in dsns.values():
@@ -502,7 +525,7 @@ class TestPostgres:
                     save, params = _child_of(saver, "t")
                     sweeper = sweeper_of(saver)
                     assert sweeper.sweep().deleted_thread_ids == ["t"]
-                    quoted = '"' + schema.replace('"', '""') + '"'
+                    quoted = '"' + schema.replace('"', '""').replace("%", "%%") + '"'
                     save = save.replace("INTO checkpoints", f"INTO {quoted}.checkpoints")
                     backend.sql(save, *params)  # a session with another search path
                     assert sweeper.trash() == []
@@ -510,7 +533,7 @@ class TestPostgres:
                     assert backend.sql(restored) == [(True,)]
         finally:
             for schema in schemas:
-                quoted = '"' + schema.replace('"', '""') + '"'
+                quoted = '"' + schema.replace('"', '""').replace("%", "%%") + '"'
                 backend.sql(f"DROP SCHEMA {quoted} CASCADE")
 
     def test_six_sessions_may_set_up_at_once(self, backend):
