@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from langgraph_ephemeral_checkpointer.arguments import checked_count
+
 _SECONDS = ("idle_ttl_seconds", "hard_age_ttl_seconds", "interrupted_ttl_seconds")
 
 
@@ -65,12 +67,7 @@ class TTLPolicy:
                 object.__setattr__(self, name, positive_seconds(name, value))
         count = self.max_checkpoints_per_thread
         if count is not None:
-            if isinstance(count, bool) or not isinstance(count, int):
-                raise TypeError(
-                    f"max_checkpoints_per_thread must be an int, not {type(count).__name__}"
-                )
-            if count < 1:
-                raise ValueError(f"max_checkpoints_per_thread must be >= 1, not {count}")
+            checked_count("max_checkpoints_per_thread", count)
         if all(getattr(self, rule.name) is None for rule in fields(self)):
             names = ", ".join(rule.name for rule in fields(self))
             raise ValueError(f"a TTLPolicy needs at least one rule: give one of {names}")

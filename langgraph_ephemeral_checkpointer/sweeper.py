@@ -14,6 +14,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.audit import AuditLog
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.brake import checked_percent
@@ -125,9 +126,11 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
         if audit_log is not None and not isinstance(audit_log, AuditLog):
             raise TypeError(f"audit_log must be an AuditLog, not {type(audit_log).__name__}")
-        _check_count("batch_size", batch_size)
+        checked_flag("enable_coordination", enable_coordination)
+        checked_flag("safe_delete", safe_delete)
+        checked_count("batch_size", batch_size)
         if max_deletes_per_sweep is not None:
-            _check_count("max_deletes_per_sweep", max_deletes_per_sweep)
+            checked_count("max_deletes_per_sweep", max_deletes_per_sweep)
         if max_delete_percent is not None:
             checked_percent("max_delete_percent", max_delete_percent)
         self._strategy = strategy or detect_strategy(checkpointer)
@@ -191,6 +194,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 what the trash has of it already.
 
         Raises:
+            TypeError: An argument that is neither True nor False.
             NotSetUpError: ``grace_seconds`` was given and :meth:`setup` was never called.
             ColourError: The saver or a callback is asynchronous.
             StorageError: The threads could not be read.
@@ -263,6 +267,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             )
 
     def _plan(self, dry_run: bool, no_trash: bool) -> Sweep | TenantSweep:
+        checked_flag("dry_run", dry_run)
+        checked_flag("no_trash", no_trash)
         now = self._read_clock()
 
         def sweep() -> Sweep:
@@ -299,10 +305,3 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             yield
         finally:
             _under_way.reset(token)
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name} must be >= 1, not {value}")

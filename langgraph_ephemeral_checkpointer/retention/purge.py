@@ -13,6 +13,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     RetentionError,
@@ -145,10 +146,8 @@ class PurgeOptions:
     clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int):
-            raise TypeError(f"batch_size must be an int, not {type(self.batch_size).__name__}")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        checked_flag("dry_run", self.dry_run)
+        checked_count("batch_size", self.batch_size)
         check_calls(self.clock, self.hook)
 
     def given(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -25,7 +25,7 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
 from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, apurge_storage
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
-from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
+from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
@@ -58,7 +58,9 @@ class AsyncTenantPostgresSaver(TenantSaver):
     """
 
     def __init__(
-        self, conn: AsyncConnection[Any] | AsyncConnectionPool[AsyncConnection[Any]], **options: Any
+        self,
+        conn: AsyncConnection[Any] | AsyncConnectionPool[AsyncConnection[Any]],
+        **options: Unpack[Options],
     ) -> None:
         if not isinstance(conn, (AsyncConnection, AsyncConnectionPool)):
             raise TypeError(
@@ -74,7 +76,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
     @classmethod
     @asynccontextmanager
     async def from_conn_string(
-        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Any
+        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Unpack[Options]
     ) -> AsyncIterator[Self]:
         """Connect, and give a saver that lives as long as the ``with`` block.
 

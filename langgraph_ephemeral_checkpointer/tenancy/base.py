@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.retention.arguments import check_channels
@@ -54,6 +55,22 @@ class SetUp:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+
+class Options(TypedDict, total=False):
+    """The options of :class:`TenantSaver`, which has their meanings, for type checkers."""
+
+    table: str
+    schema: str
+    tenant: str | None
+    tenant_of: TenantOf | None
+    keep_checkpoints: int | None
+    message_retention: timedelta | None
+    message_channels: Collection[str] | None
+    create_schema: bool
+    require_rls: bool
+    serde: SerializerProtocol | None
+    clock: Callable[[], float]
 
 
 class TenantSaver(BaseCheckpointSaver[str]):
@@ -99,14 +116,16 @@ class TenantSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         self.names = Names(schema, table)
         self._scopes = Scopes(tenant, tenant_of)
-        self._keep = None if keep_checkpoints is None else _checked_keep(keep_checkpoints)
+        self._keep = None
+        if keep_checkpoints is not None:
+            self._keep = checked_count("keep_checkpoints", keep_checkpoints)
         if message_retention is not None:
             _positive("message_retention", message_retention)
         self._messages = Keeper(max_age=message_retention, channels=message_channels, clock=clock)
         self._saving = Saving(self.names, self._keep)
         self._doing = f"a statement on {table!r}"
-        self._create_schema = create_schema
-        self._require_rls = require_rls
+        self._create_schema = checked_flag("create_schema", create_schema)
+        self._require_rls = checked_flag("require_rls", require_rls)
         self._clock = clock
         self._set_up = SetUp()
 
@@ -365,14 +384,6 @@ def _next_version(scope: str | None, current: str | int | None, channel: None = 
     """
     number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
     return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311
-
-
-def _checked_keep(keep: object) -> int:
-    if isinstance(keep, bool) or not isinstance(keep, int):
-        raise TypeError(f"keep_checkpoints is an int, not {type(keep).__name__}")
-    if keep < 1:
-        raise ValueError(f"keep_checkpoints must be at least 1, not {keep}")
-    return keep
 
 
 def _positive(name: str, duration: object) -> None:

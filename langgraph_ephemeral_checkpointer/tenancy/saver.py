@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -25,7 +25,7 @@ from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
 from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, purge_storage
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
-from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
+from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
@@ -57,7 +57,7 @@ class TenantPostgresSaver(TenantSaver):
     """
 
     def __init__(
-        self, conn: Connection[Any] | ConnectionPool[Connection[Any]], **options: Any
+        self, conn: Connection[Any] | ConnectionPool[Connection[Any]], **options: Unpack[Options]
     ) -> None:
         if not isinstance(conn, (Connection, ConnectionPool)):
             raise TypeError(
@@ -71,7 +71,7 @@ class TenantPostgresSaver(TenantSaver):
     @classmethod
     @contextmanager
     def from_conn_string(
-        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Any
+        cls, conn_string: str, *, prepare_threshold: int | None = 0, **options: Unpack[Options]
     ) -> Iterator[Self]:
         """Connect, and give a saver that lives as long as the ``with`` block.
 

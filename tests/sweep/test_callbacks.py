@@ -14,6 +14,7 @@ from langgraph_ephemeral_checkpointer import (
     TTLPolicy,
     TTLSweeper,
 )
+from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests import backends
 
 DAY = 86400.0
@@ -320,12 +321,27 @@ async def test_a_callback_that_sweeps_again_gets_an_error_and_no_deadlock(backen
         ({"batch_size": True}, TypeError, "batch_size must be an int"),
         ({"max_deletes_per_sweep": -1}, ValueError, "max_deletes_per_sweep must be >= 1"),
         ({"max_deletes_per_sweep": 1.0}, TypeError, "max_deletes_per_sweep must be an int"),
+        ({"safe_delete": None}, TypeError, "safe_delete must be True or False"),
+        ({"enable_coordination": "no"}, TypeError, "enable_coordination must be True or False"),
         ({"strategy": "memory"}, TypeError, "strategy must be an instance of Strategy"),
     ],
 )
 async def test_wrong_arguments_are_refused_by_name(options, error, message):
     with pytest.raises(error, match=message):
         TTLSweeper(InMemorySaver(), POLICY, **options)
+
+
+@pytest.mark.parametrize("switch", ["dry_run", "no_trash"])
+@pytest.mark.parametrize("value", [None, "", 0, 1, "no"])
+async def test_a_switch_of_a_sweep_that_is_neither_true_nor_false_deletes_nothing(switch, value):
+    saver = InMemorySaver()
+    save_thread(saver, "old", [OLD])
+    sweeper = TTLSweeper(saver, POLICY)
+    with pytest.raises(TypeError, match=f"{switch} must be True or False"):
+        sweeper.sweep(**{switch: value})
+    with pytest.raises(TypeError, match=f"{switch} must be True or False"):
+        await sweeper.asweep(**{switch: value})
+    assert saver.get({"configurable": {"thread_id": "old"}})
 
 
 @pytest.mark.parametrize("policy", [None, 60, {"idle_ttl_seconds": 60}, TTLPolicy])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from datetime import timedelta
 
 from langgraph.checkpoint.memory import InMemorySaver
+from psycopg import Connection
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, SweepResult, TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.retention import (
@@ -14,6 +16,8 @@ from langgraph_ephemeral_checkpointer.retention import (
     apurge_messages,
     purge_messages,
 )
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.testing import save_thread
 
 
@@ -26,6 +30,19 @@ def test_durations_are_numbers_or_timedeltas() -> None:
     )
     seconds: float | None = policy.idle_ttl_seconds
     assert seconds == 7 * 24 * 3600
+
+
+def mistyped_options(conn: Connection) -> None:
+    """Each is an error for a type checker, which finds it strange where it is none."""
+    TenantPostgresSaver(conn, tabel="threads")  # type: ignore[call-arg]
+    TenantPostgresSaver(conn, keep_checkpoints="3")  # type: ignore[arg-type]
+    TenantPostgresSaver.from_conn_string("", schema=None)  # type: ignore[arg-type]
+    AsyncTenantPostgresSaver.from_conn_string("", tennant="acme")  # type: ignore[call-arg]
+
+
+def test_type_checkers_know_the_options_of_the_tenant_savers() -> None:
+    taken = inspect.signature(TenantSaver.__init__).parameters.keys() - {"self"}
+    assert Options.__annotations__.keys() == taken
 
 
 def test_callbacks_of_every_documented_shape_are_accepted() -> None:
