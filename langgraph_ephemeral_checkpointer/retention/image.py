@@ -52,6 +52,8 @@ class Checkpoint:
     """The root checkpoint whose step called this subgraph, for a subgraph's checkpoint."""
     step: int | None
     """Its number in the run, as its metadata has it."""
+    source: str | None
+    """What made it: an input, the loop, an update or a fork."""
     values: dict[str, Place]
     """Where the values are that it stores or refers to, by channel."""
     writes: list[Place] = dataclasses.field(default_factory=list)
@@ -127,6 +129,7 @@ class ThreadImage:
             moment=moment_of(checkpoint_id, checkpoint.get("ts")),
             root=parents.get("") if isinstance(parents, Mapping) else None,
             step=step if isinstance(step, int) else None,
+            source=metadata.get("source"),
             values=values,
         )
 

@@ -6,7 +6,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
+from uuid import UUID, uuid5
 
 from .exchanges import Facts, digest_of
 from .folding import aligned, merge, messages_in, named_in
@@ -166,8 +168,16 @@ class Versions:
             return True  # saved at the end of a run only: what its other steps wrote is not stored
         if not any(place.channel == channel for place in before.writes):
             return True  # the same, where nothing tells the steps
+        keys = [fact.key for fact in stored]
+        if row.source in {"update", "fork"} and not _stores_its_own(before, channel):
+            # It began a branch: it is stored whole, and the writes on its parent are of another
+            # branch. So what it adds at the end proves nothing.
+            known = {fact.key for fact in folded}
+            old = list(takewhile(known.__contains__, keys))
+            if (old or not folded) and known.isdisjoint(keys[len(old) :]):
+                keys = old
         order = iter(fact.key for fact in folded)
-        return all(fact.key in order for fact in stored)
+        return all(key in order for key in keys)
 
     def _leave(self, ns: str, channel: str, reason: str) -> None:
         name = f"{ns}/{channel}" if ns else channel
@@ -198,6 +208,18 @@ class Versions:
                     elif fact.stamp is None and moment is not None:
                         held[fact.key] = min(moment, held.get(fact.key, moment))
         return {key: at for key, at in (held | stamps).items() if key not in ambiguous}
+
+
+def _stores_its_own(parent: Checkpoint, channel: str) -> bool:
+    """Whether an update of a checkpoint has left its writes to a channel there.
+
+    LangGraph derives the id of the task they are stored under from the checkpoint's.
+    """
+    try:
+        task = str(uuid5(UUID(parent.id), "__interrupt__"))
+    except ValueError:
+        return True  # no id of LangGraph's: nothing tells
+    return any(place.channel == channel and place.task == task for place in parent.writes)
 
 
 def repeated(facts: list[Facts]) -> set[str]:

@@ -15,6 +15,7 @@ from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, Overwrite, interrupt
 from typing_extensions import TypedDict
 
+from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.retention import (
     RetainedCheckpointer,
     purge_messages,
@@ -329,3 +330,36 @@ def test_a_delta_channel_of_anything_else_is_never_touched(backend, clock, items
     assert (result.errors, result.message_count) == ({}, 4)
     assert graph.get_state(CONFIG).values["log"] == log
     assert backend.holds("OLDWORD") == []
+
+
+def test_a_branch_whose_sibling_was_pruned(backend, clock):
+    """What the run of the other branch wrote says nothing about the update that began this one."""
+
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+        log: Annotated[list, DeltaChannel(_extend, list)]  # is rebuilt from the ancestors
+
+    def tool(state: State) -> Any:
+        if "fails" in state["messages"][-2].content:
+            raise LookupError
+        return {"messages": [AIMessage("seen")]}
+
+    builder = StateGraph(State).add_node("tool", tool)
+    builder.add_node("model", lambda _: {"messages": [AIMessage("looking")]})
+    builder.add_edge(START, "model").add_edge("model", "tool")
+    graph = builder.compile(checkpointer=_retained(backend.saver, clock))
+    graph.invoke({"messages": [("user", "OLDWORD one")], "log": ["one"]}, CONFIG)
+    head = graph.get_state(CONFIG).config
+    with pytest.raises(LookupError):
+        graph.invoke({"messages": [("user", "OLDWORD fails")]}, CONFIG, durability="exit")
+    graph.update_state(head, {"messages": [AIMessage("OLDWORD branch")]}, as_node="tool")
+    policy = TTLPolicy(max_checkpoints_per_thread=1)
+    assert TTLSweeper(backend.saver, policy).sweep().pruned_checkpoint_count == 1
+    clock.pass_days(40)
+    graph.invoke({"messages": [("user", "NEWWORD")]}, CONFIG)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.errors, result.untrimmed) == ({}, {})
+    assert [m.content for m in _messages(graph)] == ["NEWWORD", "looking", "seen"]
+    assert backend.holds("OLDWORD one") == backend.holds("OLDWORD branch") == []
