@@ -50,6 +50,10 @@ class Checkpoint:
     """When it was saved; None where neither its id nor its ts tells."""
     root: str | None
     """The root checkpoint whose step called this subgraph, for a subgraph's checkpoint."""
+    step: int | None
+    """Its number in the run, as its metadata has it."""
+    source: str | None
+    """What made it: an input, the loop, an update or a fork."""
     values: dict[str, Place]
     """Where the values are that it stores or refers to, by channel."""
     writes: list[Place] = dataclasses.field(default_factory=list)
@@ -117,13 +121,15 @@ class ThreadImage:
             self.documents[place] = Document(metadata["writes"], _inline)
         for channel in metadata.get("counters_since_delta_snapshot") or ():
             self.delta.add((ns, channel))
-        parents = metadata.get("parents")
+        parents, step = metadata.get("parents"), metadata.get("step")
         self.checkpoints[ns, checkpoint_id] = Checkpoint(
             ns=ns,
             id=checkpoint_id,
             parent=parent,
             moment=moment_of(checkpoint_id, checkpoint.get("ts")),
             root=parents.get("") if isinstance(parents, Mapping) else None,
+            step=step if isinstance(step, int) else None,
+            source=metadata.get("source"),
             values=values,
         )
 

@@ -128,6 +128,20 @@ def written(tree: Any) -> list[Facts]:
     return number(fact for fact in facts if fact is not None)
 
 
+def holds_messages(tree: Any) -> bool | None:
+    """Whether a write has messages in it, as objects and not in a form that stands for one.
+
+    None where something in it cannot be a message, in whatever form. Plain texts, pairs and
+    dicts may be anything: an order to remove a message tells no more than they do.
+    """
+    node = _inside(tree)
+    items = node if isinstance(node, list) else [] if node is None else [node]
+    if any(_facts_of_any(item) is None for item in items):
+        return None
+    facts = map(facts_at, items)
+    return any(fact is not None and not fact.removes for fact in facts)
+
+
 def _facts_of_any(node: Any) -> Facts | None:
     facts = facts_at(node)
     if facts is not None:

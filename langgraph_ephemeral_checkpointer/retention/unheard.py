@@ -12,9 +12,7 @@ from typing import Any
 from .exchanges import Facts
 from .image import START, TASKS, Checkpoint, Place, ThreadImage
 from .payloads import fields_within, nodes_in, taken
-
-CUSTOMARY = "messages"
-"""The channel in which a plain text, or a pair of a role and a text, is taken for a message."""
+from .versions import CUSTOMARY
 
 
 def unheard_in(

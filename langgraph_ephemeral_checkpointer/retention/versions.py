@@ -6,14 +6,20 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from itertools import takewhile
+from typing import Any
+from uuid import UUID, uuid5
 
 from .exchanges import Facts, digest_of
 from .folding import aligned, merge, messages_in, named_in
 from .image import END, START, TASKS, Checkpoint, Place, ThreadImage
-from .payloads import conversation, is_overwrite, is_snapshot, written
+from .payloads import conversation, holds_messages, is_overwrite, is_snapshot, written
 
 STEP_CHANNELS = frozenset({START, END, TASKS, "__return__", "__interrupt__", "__resume__"})
 """What a step leaves behind: input and output, tasks and their results, questions, answers."""
+
+CUSTOMARY = "messages"
+"""The channel in which a plain text, or a pair of a role and a text, is taken for a message."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,15 +81,28 @@ class Versions:
                 elif facts:
                     holding.add(channel)
             for place in row.writes:
-                if (ns, place.channel) not in self.image.delta or place.channel in holding:
-                    continue
                 document = self.image.documents.get(place)
-                if document and any(fact.role != "remove" for fact in messages_in(document.tree)):
+                if document is None or (ns, place.channel) not in self.image.delta:
+                    continue
+                said = self._is_said(place.channel, document.tree)
+                if said is None:
+                    other.add(place.channel)
+                elif said:
                     holding.add(place.channel)
         found = holding - other - STEP_CHANNELS
         if self.channels is not None:
             found &= set(self.channels)
         return {channel: channel in found for channel in holding | other}
+
+    def _is_said(self, channel: str, tree: Any) -> bool | None:
+        """Whether a write to a delta channel has messages; None where that can be no conversation.
+
+        Before the first snapshot the writes are all there is to tell the channel by. Texts and
+        dicts may stand for messages, and may as well be an application's log.
+        """
+        if channel == CUSTOMARY or self.channels is not None:
+            return any(fact.role != "remove" for fact in messages_in(tree))
+        return holds_messages(tree)
 
     def _collect(self, ns: str, rows: list[Checkpoint], channel: str) -> None:
         delta = (ns, channel) in self.image.delta
@@ -145,10 +164,20 @@ class Versions:
             return True  # of a time when the channel was no delta channel; writes had no ids
         if before is None or len(before.children) > 1:
             return True  # a fork: what is written on its parent belongs to another branch
+        if before.step is not None and row.step not in (None, before.step + 1):
+            return True  # saved at the end of a run only: what its other steps wrote is not stored
         if not any(place.channel == channel for place in before.writes):
-            return True  # saved at the end of a run only, which stores no writes beside it
+            return True  # the same, where nothing tells the steps
+        keys = [fact.key for fact in stored]
+        if row.source in {"update", "fork"} and not _stores_its_own(before, channel):
+            # It began a branch: it is stored whole, and the writes on its parent are of another
+            # branch. So what it adds at the end proves nothing.
+            known = {fact.key for fact in folded}
+            old = list(takewhile(known.__contains__, keys))
+            if (old or not folded) and known.isdisjoint(keys[len(old) :]):
+                keys = old
         order = iter(fact.key for fact in folded)
-        return all(fact.key in order for fact in stored)
+        return all(key in order for key in keys)
 
     def _leave(self, ns: str, channel: str, reason: str) -> None:
         name = f"{ns}/{channel}" if ns else channel
@@ -179,6 +208,18 @@ class Versions:
                     elif fact.stamp is None and moment is not None:
                         held[fact.key] = min(moment, held.get(fact.key, moment))
         return {key: at for key, at in (held | stamps).items() if key not in ambiguous}
+
+
+def _stores_its_own(parent: Checkpoint, channel: str) -> bool:
+    """Whether an update of a checkpoint has left its writes to a channel there.
+
+    LangGraph derives the id of the task they are stored under from the checkpoint's.
+    """
+    try:
+        task = str(uuid5(UUID(parent.id), "__interrupt__"))
+    except ValueError:
+        return True  # no id of LangGraph's: nothing tells
+    return any(place.channel == channel and place.task == task for place in parent.writes)
 
 
 def repeated(facts: list[Facts]) -> set[str]:

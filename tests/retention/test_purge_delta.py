@@ -3,6 +3,7 @@
 import contextlib
 import random
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, Overwrite, interrupt
 from typing_extensions import TypedDict
 
+from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.retention import (
     RetainedCheckpointer,
     purge_messages,
@@ -198,6 +200,30 @@ def test_a_reducer_of_another_kind_is_reported_and_left_alone(backend, clock, fr
     assert backend.rows() == rows
 
 
+def test_a_run_saved_at_its_end_after_a_question_nobody_answered(backend, clock):
+    """What the last step before it wrote does not tell what its own steps made of the channel."""
+
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+    builder = StateGraph(State)
+    builder.add_node("tidy", lambda state: {"messages": Overwrite(list(state["messages"]))})
+    builder.add_node("tool", lambda _: {"messages": [AIMessage("OLDWORD seen")]})
+    builder.add_node("ask", lambda _: {"messages": [AIMessage(interrupt("may I?"))]})
+    builder.add_edge(START, "tidy").add_edge("tidy", "tool").add_edge("tidy", "ask")
+    graph = builder.compile(checkpointer=_retained(backend.saver, clock))
+    graph.invoke({"messages": [("user", "OLDWORD one")]}, CONFIG)
+    graph.invoke({"messages": [("user", "OLDWORD two")]}, CONFIG, durability="exit")
+    clock.pass_days(40)
+    graph.invoke({"messages": [("user", "NEWWORD")]}, CONFIG)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.errors, result.untrimmed) == ({}, {})
+    assert backend.holds("OLDWORD one") == backend.holds("OLDWORD two") == []
+    assert graph.invoke(Command(resume="NEWWORD yes"), CONFIG)["messages"][0].content == "NEWWORD"
+
+
 @pytest.mark.parametrize("frequency", [1, 1000])
 def test_a_message_that_belongs_to_an_old_and_a_young_exchange_stays_in_both(
     backend, clock, frequency
@@ -268,3 +294,72 @@ def test_an_input_of_unknown_age_at_an_old_checkpoint_stays_and_is_reported(back
     assert backend.holds("OLDWORD") == []
     assert backend.holds("AGELESS")
     assert backend.holds("AGELESS too")
+
+
+def _extend(old: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
+    return [*old, *(item for write in writes for item in write)]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [["one"], ["two"]],
+        [[{"type": "click"}], [{"type": "scroll"}]],
+        [[("a", "b")], [("c", "d")]],
+        [[1, AIMessage("a message")], [2]],
+    ],
+    ids=["texts", "dicts", "pairs", "also messages"],
+)
+def test_a_delta_channel_of_anything_else_is_never_touched(backend, clock, items):
+    """Before its first snapshot only its writes tell what it holds, and texts tell nothing."""
+
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+        log: Annotated[list, DeltaChannel(_extend, list)]
+
+    builder = StateGraph(State).add_node("node", lambda _: {"messages": [AIMessage("said")]})
+    graph = builder.add_edge(START, "node").compile(checkpointer=_retained(backend.saver, clock))
+    for item in items:
+        graph.invoke({"messages": [("user", "OLDWORD")], "log": item}, CONFIG)
+    log = graph.get_state(CONFIG).values["log"]
+    assert len(log) == sum(map(len, items))
+    clock.pass_days(40)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.errors, result.message_count) == ({}, 4)
+    assert graph.get_state(CONFIG).values["log"] == log
+    assert backend.holds("OLDWORD") == []
+
+
+def test_a_branch_whose_sibling_was_pruned(backend, clock):
+    """What the run of the other branch wrote says nothing about the update that began this one."""
+
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+        log: Annotated[list, DeltaChannel(_extend, list)]  # is rebuilt from the ancestors
+
+    def tool(state: State) -> Any:
+        if "fails" in state["messages"][-2].content:
+            raise LookupError
+        return {"messages": [AIMessage("seen")]}
+
+    builder = StateGraph(State).add_node("tool", tool)
+    builder.add_node("model", lambda _: {"messages": [AIMessage("looking")]})
+    builder.add_edge(START, "model").add_edge("model", "tool")
+    graph = builder.compile(checkpointer=_retained(backend.saver, clock))
+    graph.invoke({"messages": [("user", "OLDWORD one")], "log": ["one"]}, CONFIG)
+    head = graph.get_state(CONFIG).config
+    with pytest.raises(LookupError):
+        graph.invoke({"messages": [("user", "OLDWORD fails")]}, CONFIG, durability="exit")
+    graph.update_state(head, {"messages": [AIMessage("OLDWORD branch")]}, as_node="tool")
+    policy = TTLPolicy(max_checkpoints_per_thread=1)
+    assert TTLSweeper(backend.saver, policy).sweep().pruned_checkpoint_count == 1
+    clock.pass_days(40)
+    graph.invoke({"messages": [("user", "NEWWORD")]}, CONFIG)
+
+    result = purge_messages(graph.checkpointer, MONTH)
+
+    assert (result.errors, result.untrimmed) == ({}, {})
+    assert [m.content for m in _messages(graph)] == ["NEWWORD", "looking", "seen"]
+    assert backend.holds("OLDWORD one") == backend.holds("OLDWORD branch") == []
