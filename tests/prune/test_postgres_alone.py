@@ -325,3 +325,17 @@ def test_no_row_of_another_thread_is_read_whatever_the_planner_believes(
     assert outcomes == dict.fromkeys(threads, PruneOutcome(10))
     assert after[0] == before[0]
     assert after[1] - before[1] < 10 * 20 * 20 * len(TABLES)
+
+
+@pytest.mark.parametrize("page_cost", [4, 1000])
+def test_checkpoints_are_never_compared_with_every_thread(growing, page_cost):
+    """The work would grow with the square of the threads."""
+    fill(growing, 1, 400, 20)
+    growing.execute(f"SET LOCAL random_page_cost = {page_cost}")
+    for settings in (postgres_statements.BY_INDEX, postgres_statements.KEYS_ALONE):
+        growing.execute(settings)
+    spaces = [(f"thread-{number}", "", "00000011", "{}") for number in range(1, 201)]
+    explain = f"EXPLAIN (COSTS OFF) {postgres_statements.DELETE_FLAT_CHECKPOINTS}"
+    plan = [line for (line,) in growing.execute(explain, postgres._columns(spaces, 4))]
+    assert [line for line in plan if "Index Cond" in line and "thread_id = s.thread_id" in line]
+    assert not [line for line in plan if "Join Filter" in line and "thread_id" in line], plan
