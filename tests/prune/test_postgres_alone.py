@@ -230,10 +230,13 @@ def test_counters_of_no_known_shape_make_every_channel_one_to_be_rebuilt(conn, c
 def test_a_parent_that_only_writes_are_left_of_is_not_counted_among_what_stays(conn, is_there):
     for id_ in ("1", "2", "2b", "3"):
         save(conn, "sends", id_, {"x": ("1", None)}, None, (3, id_ == "3"))
-    conn.execute("UPDATE checkpoints SET parent_checkpoint_id = '2b' WHERE checkpoint_id = '3'")
-    conn.execute("UPDATE checkpoint_writes SET checkpoint_id = '2b'")
+    mine = "WHERE thread_id = 'sends'"
+    conn.execute(
+        f"UPDATE checkpoints SET parent_checkpoint_id = '2b' {mine} AND checkpoint_id = '3'"
+    )
+    conn.execute(f"UPDATE checkpoint_writes SET checkpoint_id = '2b' {mine}")
     if not is_there:
-        conn.execute("DELETE FROM checkpoints WHERE checkpoint_id = '2b'")
+        conn.execute(f"DELETE FROM checkpoints {mine} AND checkpoint_id = '2b'")
     dry = drive(postgres.prune_postgres(["sends"], 1, dry_run=True), perform_on(conn))
     done = drive(postgres.prune_postgres(["sends"], 1), perform_on(conn))
     assert dry == done == {"sends": PruneOutcome(2)}
