@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.birth import birth_of, mark_postgres
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.pruning.postgres_statements import (
+    BY_INDEX,
     CONTENTS_OF_NAMESPACES,
     CONTENTS_OF_ROWS,
     DELETE_BLOBS,
@@ -29,8 +30,8 @@ from langgraph_ephemeral_checkpointer.pruning.postgres_statements import (
     FREED_BLOBS,
     KEYS_ALONE,
     NEWEST,
-    NO_JIT,
     NO_NESTED_LOOPS,
+    OLDEST,
     ROWS,
     SIZES,
 )
@@ -72,7 +73,7 @@ def prune_postgres(
         What was done, for every thread given.
     """
     outcomes = dict.fromkeys(thread_ids, PruneOutcome())
-    yield Statement(NO_JIT)
+    yield Statement(BY_INDEX)
     sizes = yield from _sizes(thread_ids)
     long = [thread_id for thread_id, spaces in sizes.items() if spaces.get(ROOT, 0) > keep]
     if not long:
@@ -92,7 +93,7 @@ def prune_postgres(
     if dry_run:
         return outcomes | {thread_id: PruneOutcome(count) for thread_id, count in going.items()}
 
-    yield from mark_postgres((yield from _births(found)))
+    yield from mark_postgres((yield from _births(rows, found)))
     nested = [thread_id for thread_id in found if len(sizes[thread_id]) > 1]
     flat = [thread_id for thread_id in found if len(sizes[thread_id]) == 1]
     parts = []
@@ -136,12 +137,14 @@ def _decided(rows: Iterable[Row], found: Survivors) -> Iterator[tuple[str, str, 
         listed[row.namespace].append(row.id)
     for namespace, kept in found.kept.items():
         below = listed[namespace][-1] + "0"  # above the newest, in every collation
+        rest = set(kept)
         for id_ in reversed(listed[namespace]):
             if id_ not in kept:
                 break
             below = id_
-        rest = {id_: None for id_ in kept if id_ < below}
-        yield namespace, below, json.dumps(rest)
+            rest.remove(id_)
+        # Where only the newest are listed, how the database orders the others is not known.
+        yield namespace, below, json.dumps(dict.fromkeys(rest))
 
 
 def _rows(
@@ -232,23 +235,36 @@ def _read(needs: Mapping[str, Need]) -> Plan[Statement, dict[str, dict[Key, Cont
         marked,
         sends,
     ) in answer:
+        named = isinstance(counters, dict | list)
+        listed = frozenset(name for name in counters if isinstance(name, str)) if named else ()
         found[thread_id][namespace, id_] = Contents(
             parent=parent,
             stored=frozenset(stored or ()),
             unstored=frozenset(unstored or ()),
-            delta=frozenset(snapshots or ()) | frozenset(counters or ()),
-            all_delta=marked,
+            delta=frozenset(snapshots or ()).union(listed),
+            all_delta=marked or not (named or counters is None),
             sends_parent=sends,
         )
     return found
 
 
-def _births(found: Mapping[str, Survivors]) -> Plan[Statement, list[tuple[str, str, str]]]:
+def _births(
+    rows: Mapping[str, Sequence[Row]], found: Mapping[str, Survivors]
+) -> Plan[Statement, list[tuple[str, str, str]]]:
+    """Return thread, oldest root checkpoint that stays and birth, where the first one goes."""
+    oldest: dict[str, str] = {}
+    unlisted: list[tuple[str, str]] = []
+    for thread_id, survivors in found.items():
+        kept = survivors.kept[ROOT]
+        oldest[thread_id] = min(kept)
+        if not kept <= {row.id for row in rows[thread_id] if row.namespace == ROOT}:
+            unlisted += ((thread_id, id_) for id_ in kept)
+    if unlisted:  # the database may order these as Python does not
+        oldest.update((yield Statement(OLDEST, _columns(unlisted, 2))))
     births = []
     for thread_id, first, ts, earlier in (yield Statement(FIRST, (list(found),))):
-        oldest = min(found[thread_id].kept[ROOT])
-        if oldest != first:
-            births.append((thread_id, oldest, earlier or birth_of(first, ts)))
+        if oldest[thread_id] != first:
+            births.append((thread_id, oldest[thread_id], earlier or birth_of(first, ts)))
     return births
 
 

@@ -12,7 +12,13 @@ from langgraph_ephemeral_checkpointer.places import at
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
-NO_JIT = "SELECT set_config('jit', 'off', true)"
+# For all statements: what they read of a table is found in an index. A planner that takes all rows
+# to be of one thread, as where statistics are older than most of them, else reads the whole table
+# for every thread.
+BY_INDEX = """
+SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_indexscan', 'on', true)
+"""
 
 # For the deletes that join rows of one namespace: by hash or merge only, because a nested
 # loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
@@ -20,12 +26,13 @@ NO_JIT = "SELECT set_config('jit', 'off', true)"
 NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
 
 # For the delete that joins its table with nothing but the threads: each is looked up in an
-# index. (Else all of a table is read that is not much larger than what goes; and a bitmap,
-# which reads a cold table ahead, only costs: the rows have been read to find the blobs.)
+# index. Not by a bitmap, which reads a cold table ahead: the rows have been read to find the
+# blobs. So their pages cost nothing more, and told that, a planner prefers these look-ups to
+# comparing every row of the table with every thread, however many rows it takes a thread to have.
 KEYS_ALONE = """
 SELECT set_config('enable_nestloop', 'on', true), set_config('enable_hashjoin', 'off', true),
-    set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
-    set_config('enable_bitmapscan', 'off', true)
+    set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true),
+    set_config('random_page_cost', '0', true), set_config('seq_page_cost', '0', true)
 """
 
 # How many checkpoints each namespace has; read from the index of the primary key alone.
@@ -46,14 +53,20 @@ _ONE_STEP = " OR ".join(
 
 # Threads without subgraphs: nothing but the newest ids matters, and whether all of those can
 # be loaded without an ancestor, as nearly all can: then what is inside need not be read. That
-# is so where may_be_rebuilt() would deny it, and the format is none that has `sends_parent`.
+# is so where may_be_rebuilt() would deny it, and the format is none that has `sends_parent`. What
+# cannot be made out here may belong to the one row too many: nothing fails of it.
 NEWEST = f"""
 SELECT t.thread_id, c.ids, c.alone
 FROM unnest(%s::text[]) AS t (thread_id)
 CROSS JOIN LATERAL (
     SELECT array_agg(checkpoint_id) AS ids, bool_and(
-        coalesce((checkpoint ->> 'v')::numeric, 0) >= 4 AND NOT EXISTS (
-            SELECT 1 FROM jsonb_each_text(checkpoint -> 'channel_versions') AS version
+        coalesce(jsonb_typeof(checkpoint -> 'v') = 'number' AND checkpoint -> 'v' >= '4', false)
+        AND coalesce(jsonb_typeof(checkpoint -> 'channel_versions'), 'object') = 'object'
+        AND NOT EXISTS (
+            SELECT 1 FROM jsonb_each_text(
+                CASE jsonb_typeof(checkpoint -> 'channel_versions') WHEN 'object'
+                THEN checkpoint -> 'channel_versions' END
+            ) AS version
             WHERE (
                 NOT ({_ONE_STEP})
                 OR coalesce(metadata -> 'counters_since_delta_snapshot' ? version.key, false)
@@ -98,6 +111,11 @@ SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
         SELECT 1 FROM checkpoint_writes w
         WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
         AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
+        OFFSET 0
+    ) AND EXISTS (
+        SELECT 1 FROM checkpoints p
+        WHERE p.thread_id = c.thread_id AND p.checkpoint_ns = c.checkpoint_ns
+        AND p.checkpoint_id = c.parent_checkpoint_id
         OFFSET 0
     ) THEN c.parent_checkpoint_id END
 FROM {wanted}
@@ -151,6 +169,19 @@ CROSS JOIN LATERAL (
     WHERE thread_id = t.thread_id AND checkpoint_ns = ''
     ORDER BY checkpoint_id LIMIT 1
 ) AS c
+"""
+
+# The oldest of some root checkpoints, in the order of ids that decides which one a birth is read
+# from.
+OLDEST = """
+SELECT DISTINCT ON (c.thread_id) c.thread_id, c.checkpoint_id
+FROM unnest(%s::text[], %s::text[]) AS k (thread_id, id)
+CROSS JOIN LATERAL (
+    SELECT thread_id, checkpoint_id FROM checkpoints
+    WHERE thread_id = k.thread_id AND checkpoint_ns = '' AND checkpoint_id = k.id
+    LIMIT 1
+) AS c
+ORDER BY c.thread_id, c.checkpoint_id
 """
 
 # In the statements that delete, `s` is a namespace with `below`, from which on everything

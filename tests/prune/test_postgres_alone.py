@@ -15,12 +15,14 @@ from psycopg.rows import dict_row, tuple_row
 from typing_extensions import TypedDict
 
 from langgraph_ephemeral_checkpointer.plan import drive
-from langgraph_ephemeral_checkpointer.pruning import postgres, postgres_statements
+from langgraph_ephemeral_checkpointer.pruning import PruneOutcome, postgres, postgres_statements
 from langgraph_ephemeral_checkpointer.survivors import (
     NOTHING,
     STEP_CHANNEL_PREFIXES,
     STEP_CHANNELS,
     Need,
+    Row,
+    Survivors,
     may_be_rebuilt,
 )
 from tests.prune.graphs import new_thread
@@ -179,3 +181,164 @@ def test_writes_that_were_saved_before_their_checkpoint_stay(conn):
         "GROUP BY 1 ORDER BY 1"
     ).fetchall()
     assert left == [("15", 2), ("35", 2), ("50", 2), ("60", 2)]
+
+
+def perform_on(conn):
+    def perform(statement):
+        cur = conn.execute(statement.sql, statement.params or None, prepare=False)
+        return cur.fetchall() if statement.fetch else cur.rowcount
+
+    return perform
+
+
+ODD = (
+    {"v": "4"},
+    {"v": ""},
+    {"v": True},
+    {"v": [4]},
+    {"channel_versions": None},
+    {"channel_versions": ["x"]},
+    {"channel_versions": 1},
+)
+
+
+def test_a_row_that_goes_and_cannot_be_made_out_holds_nothing_up(conn):
+    for number, odd in enumerate(ODD):
+        for id_ in ("1", "2", "3"):
+            save(conn, f"odd-{number}", id_, {"x": ("1", None)})
+        conn.execute(
+            "UPDATE checkpoints SET checkpoint = checkpoint || %s "
+            "WHERE thread_id = %s AND checkpoint_id = '2'",
+            (json.dumps(odd), f"odd-{number}"),
+        )
+    threads = [f"odd-{number}" for number in range(len(ODD))]
+    outcomes = drive(postgres.prune_postgres(threads, 1), perform_on(conn))
+    assert outcomes == dict.fromkeys(threads, PruneOutcome(2))
+
+
+@pytest.mark.parametrize("counters", [3, True, "y", [["y"]]])
+def test_counters_of_no_known_shape_make_every_channel_one_to_be_rebuilt(conn, counters):
+    """Without a stored value and its ancestors, the thread could not be loaded."""
+    for id_ in ("1", "2", "3"):
+        save(conn, "shape", id_, {"x": (None, None)}, counters)
+    outcome = drive(postgres.prune_postgres(["shape"], 1), perform_on(conn))["shape"]
+    assert outcome.removed_checkpoints == 0 or isinstance(counters, list)
+    assert (outcome.left_whole is None) == isinstance(counters, list)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_parent_that_only_writes_are_left_of_is_not_counted_among_what_stays(conn, is_there):
+    for id_ in ("1", "2", "2b", "3"):
+        save(conn, "sends", id_, {"x": ("1", None)}, None, (3, id_ == "3"))
+    mine = "WHERE thread_id = 'sends'"
+    conn.execute(
+        f"UPDATE checkpoints SET parent_checkpoint_id = '2b' {mine} AND checkpoint_id = '3'"
+    )
+    conn.execute(f"UPDATE checkpoint_writes SET checkpoint_id = '2b' {mine}")
+    if not is_there:
+        conn.execute(f"DELETE FROM checkpoints {mine} AND checkpoint_id = '2b'")
+    dry = drive(postgres.prune_postgres(["sends"], 1, dry_run=True), perform_on(conn))
+    done = drive(postgres.prune_postgres(["sends"], 1), perform_on(conn))
+    assert dry == done == {"sends": PruneOutcome(2)}
+    marked = conn.execute(
+        "SELECT checkpoint_id, type FROM checkpoints WHERE thread_id = 'sends' AND type IS NOT NULL"
+    ).fetchone()
+    assert marked == ("2b" if is_there else "3", "born:1")
+    sent = "SELECT count(*) FROM checkpoint_writes WHERE thread_id = 'sends'"
+    assert conn.execute(sent).fetchone() == (1,)
+
+
+def test_an_ancestor_that_the_database_orders_differently_stays_and_carries_the_birth():
+    """As a linguistic collation does: there "a" comes before "B", which Python has first."""
+    rows = [Row("", "B2"), Row("", "B3")]  # the newest; further down are "B0", "a1" and "B1"
+    found = Survivors({"": frozenset(("a1", "B1", "B2", "B3"))}, frozenset())
+    ((namespace, below, rest),) = postgres._decided(rows, found)
+    assert (namespace, below, set(json.loads(rest))) == ("", "B2", {"a1", "B1"})
+
+    answers = {
+        postgres_statements.OLDEST: [("t", "a1")],
+        postgres_statements.FIRST: [("t", "0", "2025-01-01T00:00:00+00:00", None)],
+    }
+    plan = postgres._births({"t": rows}, {"t": found})
+    assert drive(plan, lambda statement: answers[statement.sql]) == [
+        ("t", "a1", "2025-01-01T00:00:00+00:00")
+    ]
+
+
+def test_the_oldest_is_told_in_the_order_of_the_database(conn):
+    for thread_id in ("one", "other"):
+        for id_ in ("1", "2", "3"):
+            save(conn, thread_id, id_, {})
+    asked = [("one", "3"), ("one", "2"), ("other", "3"), ("other", "1"), ("other", "0")]
+    answer = conn.execute(postgres_statements.OLDEST, postgres._columns(asked, 2)).fetchall()
+    assert sorted(answer) == [("one", "2"), ("other", "1")]
+
+
+TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+
+@pytest.fixture
+def growing(conn):
+    """Tables whose statistics are of the time when all rows were of one thread."""
+    conn.execute("CREATE SCHEMA growing")
+    for table in TABLES:
+        conn.execute(f"CREATE TABLE growing.{table} (LIKE {table} INCLUDING ALL)")
+    conn.execute("SET LOCAL search_path = growing")
+    fill(conn, 0, 1, 300)
+    conn.execute(f"ANALYZE {', '.join(TABLES)}")
+    return conn
+
+
+def fill(conn, first, threads, length):
+    numbers = "generate_series(%s::int, %s::int) AS t, generate_series(1, %s) AS i"
+    for insert, select in (
+        (
+            "checkpoints (thread_id, checkpoint_id, checkpoint)",
+            """lpad(i::text, 8, '0'),
+            jsonb_build_object('v', 4, 'channel_versions', jsonb_build_object('x', i::text))""",
+        ),
+        ("checkpoint_blobs (thread_id, channel, version, type)", "'x', i::text, 'msgpack'"),
+        (
+            "checkpoint_writes (thread_id, checkpoint_id, task_id, idx, channel, blob)",
+            "lpad(i::text, 8, '0'), 't', 0, 'x', ''",
+        ),
+    ):
+        conn.execute(
+            f"INSERT INTO {insert} SELECT 'thread-' || t, {select} FROM {numbers} ORDER BY i, t",
+            (first, first + threads - 1, length),
+        )
+
+
+@pytest.mark.parametrize("page_cost", [1, 4, 1000])
+@pytest.mark.parametrize("indexes", ["on", "off"])
+def test_no_row_of_another_thread_is_read_whatever_the_planner_believes(
+    growing, page_cost, indexes
+):
+    fill(growing, 1, 200, 20)
+    growing.execute(f"SET LOCAL random_page_cost = {page_cost}")
+    growing.execute(f"SET LOCAL enable_indexscan = {indexes}")
+    threads = [f"thread-{number}" for number in range(1, 21)]
+    counted = (
+        "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
+        "WHERE schemaname = 'growing'"
+    )
+    before = growing.execute(counted).fetchone()
+    outcomes = drive(postgres.prune_postgres(threads, 10), perform_on(growing))
+    after = growing.execute(counted).fetchone()
+    assert outcomes == dict.fromkeys(threads, PruneOutcome(10))
+    assert after[0] == before[0]
+    assert after[1] - before[1] < 10 * 20 * 20 * len(TABLES)
+
+
+@pytest.mark.parametrize("page_cost", [4, 1000])
+def test_checkpoints_are_never_compared_with_every_thread(growing, page_cost):
+    """The work would grow with the square of the threads."""
+    fill(growing, 1, 400, 20)
+    growing.execute(f"SET LOCAL random_page_cost = {page_cost}")
+    for settings in (postgres_statements.BY_INDEX, postgres_statements.KEYS_ALONE):
+        growing.execute(settings)
+    spaces = [(f"thread-{number}", "", "00000011", "{}") for number in range(1, 201)]
+    explain = f"EXPLAIN (COSTS OFF) {postgres_statements.DELETE_FLAT_CHECKPOINTS}"
+    plan = [line for (line,) in growing.execute(explain, postgres._columns(spaces, 4))]
+    assert [line for line in plan if "Index Cond" in line and "thread_id = s.thread_id" in line]
+    assert not [line for line in plan if "Join Filter" in line and "thread_id" in line], plan
