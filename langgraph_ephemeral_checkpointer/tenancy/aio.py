@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -390,8 +390,20 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         DOUBTFUL.add(conn)
         if own:
             await amend(conn, autocommit=by_itself)
+        elif not by_itself:
+            await _switch_back(conn)
         raise
     return answers
+
+
+async def _switch_back(conn: AsyncConnection[Any]) -> None:
+    """In a pipeline of the caller's, whose statements would each commit by themselves."""
+    try:
+        with suppress(errors.Error):
+            await conn.set_autocommit(False)
+    finally:
+        if conn.autocommit:
+            conn.pgconn.finish()
 
 
 async def _start_afresh(conn: AsyncConnection[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -371,8 +371,20 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
         DOUBTFUL.add(conn)
         if own:
             mend(conn, autocommit=by_itself)
+        elif not by_itself:
+            _switch_back(conn)
         raise
     return answers
+
+
+def _switch_back(conn: Connection[Any]) -> None:
+    """In a pipeline of the caller's, whose statements would each commit by themselves."""
+    try:
+        with suppress(errors.Error):
+            conn.autocommit = False
+    finally:
+        if conn.autocommit:
+            conn.pgconn.finish()
 
 
 def _start_afresh(conn: Connection[Any]) -> None:
