@@ -35,6 +35,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     in_transaction,
     isolation,
     joins,
+    lock_of,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -50,7 +51,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
     """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
 
     Args:
-        conn: A connection, or a pool. One connection serves one call at a time.
+        conn: A connection, or a pool. One connection serves one call at a time,
+            whichever saver it is made of.
         **options: See :class:`~.base.TenantSaver`.
 
     Raises:
@@ -70,7 +72,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             )
         super().__init__(**options)
         self.conn = conn
-        self.lock = asyncio.Lock()
+        self.lock = lock_of(conn, asyncio.Lock)
         self._set_up_lock = asyncio.Lock()
 
     @classmethod

@@ -35,6 +35,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     in_transaction,
     isolation,
     joins,
+    lock_of,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -49,7 +50,8 @@ class TenantPostgresSaver(TenantSaver):
     """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
 
     Args:
-        conn: A connection, or a pool. One connection serves one call at a time.
+        conn: A connection, or a pool. One connection serves one call at a time,
+            whichever saver it is made of.
         **options: See :class:`~.base.TenantSaver`.
 
     Raises:
@@ -66,7 +68,7 @@ class TenantPostgresSaver(TenantSaver):
             )
         super().__init__(**options)
         self.conn = conn
-        self.lock = threading.RLock()
+        self.lock = lock_of(conn, threading.RLock)
 
     @classmethod
     @contextmanager
