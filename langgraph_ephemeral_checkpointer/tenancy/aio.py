@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -35,6 +35,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     in_transaction,
     isolation,
     joins,
+    lock_of,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -50,7 +51,8 @@ class AsyncTenantPostgresSaver(TenantSaver):
     """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
 
     Args:
-        conn: A connection, or a pool. One connection serves one call at a time.
+        conn: A connection, or a pool. One connection serves one call at a time,
+            whichever saver it is made of.
         **options: See :class:`~.base.TenantSaver`.
 
     Raises:
@@ -70,7 +72,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
             )
         super().__init__(**options)
         self.conn = conn
-        self.lock = asyncio.Lock()
+        self.lock = lock_of(conn, asyncio.Lock)
         self._set_up_lock = asyncio.Lock()
 
     @classmethod
@@ -390,8 +392,20 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         DOUBTFUL.add(conn)
         if own:
             await amend(conn, autocommit=by_itself)
+        elif not by_itself:
+            await _switch_back(conn)
         raise
     return answers
+
+
+async def _switch_back(conn: AsyncConnection[Any]) -> None:
+    """In a pipeline of the caller's, whose statements would each commit by themselves."""
+    try:
+        with suppress(errors.Error):
+            await conn.set_autocommit(False)
+    finally:
+        if conn.autocommit:
+            conn.pgconn.finish()
 
 
 async def _start_afresh(conn: AsyncConnection[Any]) -> None:

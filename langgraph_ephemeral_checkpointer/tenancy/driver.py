@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -16,6 +17,8 @@ from langgraph_ephemeral_checkpointer.errors import (
 )
 from langgraph_ephemeral_checkpointer.plan import Statement
 from langgraph_ephemeral_checkpointer.tenancy.schema import Role
+
+L = TypeVar("L")
 
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
@@ -38,6 +41,22 @@ DOUBTFUL: weakref.WeakSet[Any] = weakref.WeakSet()
 Where a statement came to be prepared in it, psycopg may take it for prepared from then on,
 although the server never got to it. It starts afresh after a transaction is rolled back.
 """
+
+
+_locks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def lock_of(conn: Any, make: Callable[[], L]) -> L:
+    """The lock under which savers use a connection: one for all that have the same.
+
+    What one of them does in a transaction would be a part of another's otherwise.
+
+    Args:
+        conn: The connection, or a pool.
+        make: Makes the lock.
+    """
+    lock: L = _locks.setdefault(conn, make())
+    return lock
 
 
 class storage_errors:  # noqa: N801 - a context manager; as a class, since each save enters it

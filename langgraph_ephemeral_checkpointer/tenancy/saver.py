@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -35,6 +35,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     in_transaction,
     isolation,
     joins,
+    lock_of,
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
@@ -49,7 +50,8 @@ class TenantPostgresSaver(TenantSaver):
     """A checkpointer for many tenants in one Postgres, kept apart by Row-Level Security.
 
     Args:
-        conn: A connection, or a pool. One connection serves one call at a time.
+        conn: A connection, or a pool. One connection serves one call at a time,
+            whichever saver it is made of.
         **options: See :class:`~.base.TenantSaver`.
 
     Raises:
@@ -66,7 +68,7 @@ class TenantPostgresSaver(TenantSaver):
             )
         super().__init__(**options)
         self.conn = conn
-        self.lock = threading.RLock()
+        self.lock = lock_of(conn, threading.RLock)
 
     @classmethod
     @contextmanager
@@ -371,8 +373,20 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
         DOUBTFUL.add(conn)
         if own:
             mend(conn, autocommit=by_itself)
+        elif not by_itself:
+            _switch_back(conn)
         raise
     return answers
+
+
+def _switch_back(conn: Connection[Any]) -> None:
+    """In a pipeline of the caller's, whose statements would each commit by themselves."""
+    try:
+        with suppress(errors.Error):
+            conn.autocommit = False
+    finally:
+        if conn.autocommit:
+            conn.pgconn.finish()
 
 
 def _start_afresh(conn: Connection[Any]) -> None:

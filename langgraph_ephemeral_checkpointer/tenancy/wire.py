@@ -178,8 +178,8 @@ def _pipeline(
     whole = False
     unsent: Exception | None = None
     values = batch[0].packed()
-    pgconn.enter_pipeline_mode()
     try:
+        pgconn.enter_pipeline_mode()
         _ask(pgconn, batch[0], values, known, asked)
         if batch[0].ahead and pgconn.flush():
             yield from _flush(pgconn)

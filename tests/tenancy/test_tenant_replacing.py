@@ -47,8 +47,9 @@ def _never_replacing(saver: Any) -> None:
 
 
 def _rows(superuser: Any, schema: str, table: str) -> list[Any]:
+    query = "SELECT to_jsonb(t) FROM {}.{} t ORDER BY to_jsonb(t)::text"
     return [
-        superuser.execute(f"SELECT to_jsonb(t) FROM {schema}.{name} t ORDER BY 1::text").fetchall()
+        superuser.execute(query.format(schema, name)).fetchall()
         for name in (table, f"{table}_blobs", f"{table}_writes")
     ]
 
