@@ -25,7 +25,7 @@ from .arguments import (
     cutoff_at,
 )
 from .backlog import Backlog, Thread
-from .exchanges import facts_of, is_human, last_opening, number, verdicts
+from .exchanges import facts_of, is_human, last_opening, number, verdicts, words_of
 from .image import END
 from .naming import known_stamps, names_of
 from .payloads import is_snapshot
@@ -213,11 +213,15 @@ class Keeper:
         """Hand to the hook what it has not had yet; whether trimming may go on.
 
         The run keeps the old messages to its end, so that every one of its saves trims
-        them again: the hook hears of each message once.
+        them again: the hook hears of each message once. The same words said again on another
+        day are another message, and so is one that was edited.
         """
         if self.on_before_trim is None:
             return True
-        keys = [(thread, fact.key) for fact in number(map(facts_of, going))]
+        keys = [
+            (thread, fact.key, fact.stamp, words_of(message).key)
+            for fact, message in zip(number(map(facts_of, going)), going, strict=True)
+        ]
         with self._lock:
             fresh = [n for n, key in enumerate(keys) if key not in self._archived]
         if not fresh:

@@ -35,7 +35,8 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         channels: The channels to look at; None means every channel that holds a list of
             messages. A channel that holds anything else is never touched.
         on_before_trim: Receives the thread id and the messages about to go, once per
-            message and process. If it fails, that is logged and nothing is trimmed.
+            message and process; one that was edited since is another. If it fails, that is
+            logged and nothing is trimmed.
         clock: Seconds since the epoch.
 
     Raises:

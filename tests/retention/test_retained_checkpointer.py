@@ -198,6 +198,68 @@ def test_the_hook_hears_of_each_message_once_and_first(backend, clock):
     assert _texts(graph) == ["turn 1", "re turn 1"]
 
 
+@pytest.mark.parametrize("name", [None, "question"])
+def test_the_hook_hears_again_of_words_said_again_after_they_have_gone(backend, clock, name):
+    """They are another message, though nothing but the day tells them apart."""
+    heard: list[Any] = []
+
+    class State(TypedDict):
+        log: Annotated[list[Any], lambda old, new: old + new]
+
+    saver = RetainedCheckpointer(
+        backend.saver,
+        max_age=MONTH,
+        clock=clock,
+        on_before_trim=lambda _, messages: heard.extend(message.content for message in messages),
+    )
+    graph = StateGraph(State).add_node("node", lambda state: {}).add_edge(START, "node")
+    compiled = graph.compile(checkpointer=saver)
+    for text in ("ok", "other", "ok", "last"):
+        compiled.invoke({"log": [HumanMessage(text, id=name)]}, CONFIG)
+        clock.pass_days(40)
+    assert heard == ["ok", "other", "ok"]
+
+
+def test_the_hook_hears_of_a_message_that_was_edited_while_its_exchange_went(backend, clock):
+    """A run that loaded it before may still change it; the archive gets both wordings, once."""
+    heard: list[Any] = []
+
+    def edit(state: MessagesState) -> Any:
+        first = state["messages"][0]
+        later = len(state["messages"]) > 1
+        return {"messages": [HumanMessage("turn 0, corrected", id=first.id)] if later else []}
+
+    saver = RetainedCheckpointer(
+        backend.saver,
+        max_age=MONTH,
+        clock=clock,
+        on_before_trim=lambda _, messages: heard.extend(message.content for message in messages),
+    )
+    graph = _chat(saver, [edit, answer])
+    graph.invoke({"messages": [("user", "turn 0")]}, CONFIG)
+    clock.pass_days(40)
+    graph.invoke({"messages": [("user", "turn 1")]}, CONFIG)
+    assert heard == ["turn 0", "re turn 0", "turn 0, corrected"]
+    assert _texts(graph) == ["turn 1", "re turn 1"]
+
+
+def test_the_hook_hears_of_a_thread_that_was_deleted_and_begun_anew(backend, clock):
+    heard: list[Any] = []
+    saver = RetainedCheckpointer(
+        backend.saver,
+        max_age=MONTH,
+        clock=clock,
+        on_before_trim=lambda _, messages: heard.extend(message.content for message in messages),
+    )
+    graph = _chat(saver, [answer])
+    for _ in range(2):
+        for turn in range(2):
+            graph.invoke({"messages": [HumanMessage(f"turn {turn}", id=f"h{turn}")]}, CONFIG)
+            clock.pass_days(40)
+        saver.delete_thread("t")
+    assert [text for text in heard if text == "turn 0"] == ["turn 0", "turn 0"]
+
+
 def test_a_hook_that_fails_loses_nothing_and_is_asked_again(backend, clock, caplog):
     down = [True]
 
