@@ -34,3 +34,17 @@ def checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     return value
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what cannot be called.
+
+    Args:
+        name: What to call it in the error.
+        value: A function, or anything else that can be called.
+
+    Raises:
+        TypeError: It cannot.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")

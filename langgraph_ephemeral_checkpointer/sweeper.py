@@ -14,7 +14,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
+from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.audit import AuditLog
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.brake import checked_percent
@@ -119,11 +119,10 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             "on_sweep_complete": on_sweep_complete,
             "on_after_delete": on_after_delete,
         }
-        if not callable(clock):
-            raise TypeError(f"clock must be callable, not {type(clock).__name__}")
+        check_callable("clock", clock)
         for name, callback in callbacks.items():
-            if callback is not None and not callable(callback):
-                raise TypeError(f"{name} must be callable, not {type(callback).__name__}")
+            if callback is not None:
+                check_callable(name, callback)
         if audit_log is not None and not isinstance(audit_log, AuditLog):
             raise TypeError(f"audit_log must be an AuditLog, not {type(audit_log).__name__}")
         checked_flag("enable_coordination", enable_coordination)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 
+from langgraph_ephemeral_checkpointer.arguments import check_callable
 from langgraph_ephemeral_checkpointer.errors import ColourError
 
 M = TypeVar("M", bound=BaseMessage)
@@ -71,10 +72,9 @@ def check_calls(clock: object, hook: object) -> None:
     Raises:
         TypeError: If one of them is neither callable nor, for the hook, None.
     """
-    if not callable(clock):
-        raise TypeError(f"clock must be callable, not {type(clock).__name__}")
-    if hook is not None and not callable(hook):
-        raise TypeError(f"on_before_trim must be callable, not {type(hook).__name__}")
+    check_callable("clock", clock)
+    if hook is not None:
+        check_callable("on_before_trim", hook)
 
 
 def cutoff_at(seconds: float, age: timedelta) -> datetime:

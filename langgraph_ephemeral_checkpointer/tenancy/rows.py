@@ -203,7 +203,7 @@ def prepare_save(
     if meta.get("delta_writes_versioned"):
         delta.add(EVERY_CHANNEL)
     # A channel that is rebuilt from ancestors needs the parent to exist.
-    rebuilt = bool(delta) and any(name in versions and name not in values for name in delta)
+    rebuilt = any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
     channels = Texts(versions)
     callers = _callers(meta.get("parents"))

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from langgraph_ephemeral_checkpointer.arguments import check_callable
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
     ScopeLostError,
@@ -89,10 +90,10 @@ class Scopes:
     """
 
     def __init__(self, default: str | None, tenant_of: TenantOf | None) -> None:
-        if tenant_of is not None and not callable(tenant_of):
-            raise TypeError(f"tenant_of must be callable, not {type(tenant_of).__name__}")
-        if tenant_of is not None and is_async_callable(tenant_of):
-            raise TypeError("tenant_of must be a plain function: it is called before any I/O")
+        if tenant_of is not None:
+            check_callable("tenant_of", tenant_of)
+            if is_async_callable(tenant_of):
+                raise TypeError("tenant_of must be a plain function: it is called before any I/O")
         self._default = None if default is None else checked_tenant(default)
         self._tenant_of = tenant_of
         self._open: ContextVar[str | None] = ContextVar("lgec_tenant_scope", default=None)
