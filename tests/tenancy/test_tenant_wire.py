@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import psycopg
@@ -26,6 +27,22 @@ def _prepared(conn: psycopg.Connection[Any]) -> set[str]:
     query = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'lgec%'"
     rows = conn.execute(query, prepare=False)
     return {name for (name,) in rows}
+
+
+@asynccontextmanager
+async def _waiting(saver: Any, superuser: Any, made: Any) -> AsyncIterator[asyncio.Task[Any]]:
+    """A save that waits for its thread's lock, which somebody has to the end of the block."""
+    await saver.setup()
+    key = saver.names.key("default", "t")
+    superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
+    try:
+        task = asyncio.ensure_future(saver.aput(at("t"), made, META, made["channel_versions"]))
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while superuser.execute(waiting).fetchone() == (0,):
+            await asyncio.sleep(0.01)
+        yield task
+    finally:
+        superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
 
 
 @pytest.mark.parametrize("command", ["DEALLOCATE ALL", "DISCARD ALL"])
@@ -259,20 +276,11 @@ async def test_a_task_that_is_cancelled_while_it_sends_leaves_a_connection_that_
 ) -> None:
     """The server waits for the thread's lock, and does not take what comes after that."""
     async with make_async_saver(keep_checkpoints=1) as saver:
-        await saver.setup()
-        key = saver.names.key("default", "t")
-        superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
-        try:
-            made = checkpoint(1, {"large": bytes(30_000_000)})
-            task = asyncio.ensure_future(saver.aput(at("t"), made, META, made["channel_versions"]))
-            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            while superuser.execute(waiting).fetchone() == (0,):
-                await asyncio.sleep(0.01)
+        made = checkpoint(1, {"large": bytes(30_000_000)})
+        async with _waiting(saver, superuser, made) as task:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        finally:
-            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
         assert not saver.conn.closed
         made = checkpoint(2)
         await saver.aput(at("t"), made, META, made["channel_versions"])
@@ -285,23 +293,13 @@ async def test_a_task_that_is_cancelled_twice_answers_nobody_with_what_was_left(
 ) -> None:
     """Also where the error is kept, and with it all that was under way."""
     async with make_async_saver(keep_checkpoints=1) as saver:
-        await saver.setup()
-        key = saver.names.key("default", "t")
-        superuser.execute("SELECT pg_advisory_lock(%s::bigint)", [key])
-        try:
-            made = checkpoint(1)
-            task = asyncio.ensure_future(saver.aput(at("t"), made, META, made["channel_versions"]))
-            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            while superuser.execute(waiting).fetchone() == (0,):
-                await asyncio.sleep(0.01)
+        async with _waiting(saver, superuser, checkpoint(1)) as task:
             task.cancel()
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as kept:
                 await task
-        finally:
-            superuser.execute("SELECT pg_advisory_unlock(%s::bigint)", [key])
         made = checkpoint(2)
         if saver.conn.closed:
             with pytest.raises(StorageUnavailableError):
