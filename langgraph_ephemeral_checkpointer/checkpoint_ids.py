@@ -19,7 +19,10 @@ _TICKS_PER_SECOND = 10_000_000
 
 # The variant is not checked: ids of the JavaScript client carry other variant bits,
 # and a cut-off id made here carries none.
-_UUID6 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+UUID6 = "[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
+"""The form of a UUID version 6 as a regular expression, for Python and Postgres."""
+
+_UUID6 = re.compile(UUID6)
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,16 +22,6 @@ from langgraph_ephemeral_checkpointer.transactions import atransaction_on, trans
 
 T = TypeVar("T")
 SqlPlan: TypeAlias = Plan[Statement, T]
-
-
-def text_array(items: Iterable[str]) -> str:
-    """Write the literal of a ``text[]``, for a parameter with that cast.
-
-    A batch sends the same ids many times, and psycopg's own dumper of lists looks at each
-    element anew every time.
-    """
-    quoted = [item.replace("\\", "\\\\").replace('"', '\\"') for item in items]
-    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
 
 
 def run(saver: Any, plan: Plan[Statement, T]) -> T:

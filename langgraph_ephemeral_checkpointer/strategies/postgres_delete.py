@@ -18,7 +18,7 @@ from langgraph_ephemeral_checkpointer.places import at
 from langgraph_ephemeral_checkpointer.plan import Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck
-from langgraph_ephemeral_checkpointer.strategies.postgres_access import SqlPlan, text_array
+from langgraph_ephemeral_checkpointer.strategies.postgres_access import SqlPlan
 from langgraph_ephemeral_checkpointer.strategies.postgres_reading import (
     ODD,
     find_interrupted,
@@ -27,6 +27,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres_reading import (
     waiting_at,
 )
 from langgraph_ephemeral_checkpointer.strategies.sql import facts_of, spared
+from langgraph_ephemeral_checkpointer.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.postgres import PostgresBin
 from langgraph_ephemeral_checkpointer.trash.postgres_ddl import DIGEST
