@@ -18,8 +18,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[str, str]
 """A checkpoint within its thread: (namespace, id)."""
@@ -33,8 +34,7 @@ STEP_CHANNELS = frozenset({"__start__", "__pregel_tasks"})
 STEP_CHANNEL_PREFIXES = ("branch:", "start:", "join:")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Where one checkpoint stands in its thread; nothing of its state.
 
     Attributes:
@@ -50,7 +50,7 @@ class Row:
     id: str
     parent: str | None = None
     source: str | None = None
-    callers: Mapping[str, str] = field(default_factory=dict)
+    callers: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,6 @@ class Contents:
     delta: frozenset[str] = frozenset()
     all_delta: bool = False
     sends_parent: str | None = None
-
-
-NOTHING = Contents()
-"""What may be answered for a checkpoint that no ancestor is needed for, whatever is inside.
-
-That is one that :func:`may_be_rebuilt` denies and that has no ``sends_parent``: the rule
-concludes the same from this as from its contents.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,7 @@ class LeaveWholeError(Exception):
     """It cannot be established what of this thread must survive, so all of it has to."""
 
 
-Survival: TypeAlias = Generator[Need, Mapping[Key, Contents], Survivors | None]
+Survival: TypeAlias = Generator[Need, Mapping[Key, Contents] | None, Survivors | None]
 
 
 def survival(rows: Iterable[Row], keep: int) -> Survival:
@@ -121,7 +113,9 @@ def survival(rows: Iterable[Row], keep: int) -> Survival:
         keep: How many of the newest root checkpoints to keep, at least 1.
 
     Yields:
-        What has to be known of some checkpoints' contents.
+        What has to be known of some checkpoints' contents. The answer may be None where no
+        ancestor is needed for any of them, whatever is inside: where :func:`may_be_rebuilt`
+        would deny it for each, and none has a ``sends_parent``.
 
     Returns:
         What survives, or None where nothing is to be trimmed.
@@ -137,25 +131,27 @@ def survival(rows: Iterable[Row], keep: int) -> Survival:
         return None
     newest = newest_roots(roots, keep)
     kept = {ROOT: {row.id for row in newest}}
-    bounds = replay_bounds(newest)
+    bounds = replay_bounds(newest) if spaces else set()
     for namespace, members in spaces.items():
         if not is_call(namespace):
             kept[namespace] = replay_rows([row.id for row in members], bounds)
 
     wanted = frozenset((space, id_) for space, ids in kept.items() for id_ in ids)
-    known = dict((yield Need(keys=wanted)))
-    _require(wanted, known)
-    suspects = frozenset(space for space, id_ in wanted if may_be_rebuilt(known[space, id_]))
-    if suspects:
-        known.update((yield Need(namespaces=suspects)))
+    answer = yield Need(keys=wanted)
+    if answer is not None:
+        known = dict(answer)
         _require(wanted, known)
-        inside: dict[str, dict[str, Contents]] = defaultdict(dict)
-        for (space, id_), contents in known.items():
-            inside[space][id_] = contents
-        for space in suspects:
-            kept[space] |= delta_ancestors(kept[space], inside[space])
-    for space, ids in kept.items():
-        ids |= pending_sends_parents(known[space, id_] for id_ in set(ids))
+        suspects = frozenset(space for space, id_ in wanted if may_be_rebuilt(known[space, id_]))
+        if suspects:
+            known.update((yield Need(namespaces=suspects)) or {})
+            _require(wanted, known)
+            inside: dict[str, dict[str, Contents]] = defaultdict(dict)
+            for (space, id_), contents in known.items():
+                inside[space][id_] = contents
+            for space in suspects:
+                kept[space] |= delta_ancestors(kept[space], inside[space])
+        for space, ids in kept.items():
+            ids |= pending_sends_parents(known[space, id_] for id_ in set(ids))
 
     root_ids = {row.id for row in roots}
     whole: set[str] = set()

@@ -28,9 +28,9 @@ from langgraph_ephemeral_checkpointer.pruning.postgres_statements import (
     DELETE_WRITES,
     FIRST,
     FREED_BLOBS,
+    HASHED,
     KEYS_ALONE,
     NEWEST,
-    NO_NESTED_LOOPS,
     OLDEST,
     ROWS,
     SIZES,
@@ -45,9 +45,10 @@ from langgraph_ephemeral_checkpointer.survivors import (
     Survival,
     Survivors,
 )
+from langgraph_ephemeral_checkpointer.text_arrays import text_array
 
 # The rows of that many threads are deleted at a time.
-_THREADS_PER_DELETE = 200
+_THREADS_PER_DELETE = 250
 
 
 def prune_postgres(
@@ -106,7 +107,7 @@ def prune_postgres(
                 for space in _decided(rows[thread_id], found[thread_id])
             )
             parts.append((chunk, _columns(decided, 4), delete))
-    yield Statement(NO_NESTED_LOOPS)
+    yield Statement(HASHED)
     for _, columns, _ in parts:
         yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), columns, fetch=False)
         yield Statement(DELETE_WRITES, columns, fetch=False)
@@ -125,7 +126,7 @@ def prune_postgres(
 def _sizes(thread_ids: Sequence[str]) -> Plan[Statement, dict[str, dict[str, int]]]:
     """Count the checkpoints of each namespace of threads."""
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
-    for thread_id, namespace, size in (yield Statement(SIZES, (list(thread_ids),))):
+    for thread_id, namespace, size in (yield Statement(SIZES, (text_array(thread_ids),))):
         sizes[thread_id][namespace] = size
     return sizes
 
@@ -161,12 +162,12 @@ def _rows(
     alone: set[str] = set()
     doubts: dict[str, str] = {}
     if flat:
-        for thread_id, ids, needs_none in (yield Statement(NEWEST, (flat, keep + 1))):
+        for thread_id, ids, needs_none in (yield Statement(NEWEST, (text_array(flat), keep + 1))):
             rows[thread_id] = [Row(ROOT, id_) for id_ in reversed(ids)]
             if needs_none:
                 alone.add(thread_id)
     if nested:
-        answer = yield Statement(ROWS, (nested,))
+        answer = yield Statement(ROWS, (text_array(nested),))
         for thread_id, namespace, checkpoint_id, parent, source, parents in answer:
             rows[thread_id].append(Row(namespace, checkpoint_id, parent, source, _callers(parents)))
     for thread_id, members in list(rows.items()):
@@ -192,7 +193,7 @@ def _decide(
 
     def go_on(thread_id: str, survival: Survival, answer: dict[Key, Contents] | None) -> None:
         try:
-            need = survival.send(answer)  # type: ignore[arg-type]  # None starts it
+            need = survival.send(answer)
         except StopIteration as end:
             if end.value is not None:
                 found[thread_id] = end.value
@@ -208,9 +209,8 @@ def _decide(
         answers = yield from _read(
             {thread_id: need for thread_id, (_, need) in asked.items() if thread_id not in alone}
         )
-        for thread_id, (survival, need) in asked.items():
-            nothing = dict.fromkeys(need.keys, rule.NOTHING)
-            go_on(thread_id, survival, nothing if thread_id in alone else answers[thread_id])
+        for thread_id, (survival, _) in asked.items():
+            go_on(thread_id, survival, None if thread_id in alone else answers[thread_id])
     return found, doubts
 
 
@@ -262,7 +262,7 @@ def _births(
     if unlisted:  # the database may order these as Python does not
         oldest.update((yield Statement(OLDEST, _columns(unlisted, 2))))
     births = []
-    for thread_id, first, ts, earlier in (yield Statement(FIRST, (list(found),))):
+    for thread_id, first, ts, earlier in (yield Statement(FIRST, (text_array(found),))):
         if oldest[thread_id] != first:
             births.append((thread_id, oldest[thread_id], earlier or birth_of(first, ts)))
     return births
@@ -274,9 +274,6 @@ def _callers(parents: Any) -> dict[str, str]:
     return {space: caller for space, caller in parents.items() if isinstance(caller, str)}
 
 
-def _columns(rows: Iterable[tuple[str, ...]], count: int) -> tuple[list[str], ...]:
-    columns: tuple[list[str], ...] = tuple([] for _ in range(count))
-    for row in rows:
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
-    return columns
+def _columns(rows: Iterable[tuple[str, ...]], count: int) -> tuple[str, ...]:
+    columns = list(zip(*rows, strict=True)) or [()] * count
+    return tuple(text_array(column) for column in columns)

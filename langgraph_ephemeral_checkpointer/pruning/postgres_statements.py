@@ -22,8 +22,16 @@ SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)
 
 # For the deletes that join rows of one namespace: by hash or merge only, because a nested
 # loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
-# looked up as before.
-NO_NESTED_LOOPS = "SELECT set_config('enable_nestloop', 'off', true)"
+# looked up as before. Bitmaps let the server read a cold table ahead, and cost a tenth more: tables
+# that the buffers have room for are looked up without.
+HASHED = """
+SELECT set_config('enable_nestloop', 'off', true),
+    set_config('enable_bitmapscan', CASE
+        WHEN pg_relation_size('checkpoints') + pg_relation_size('checkpoint_blobs')
+            + pg_relation_size('checkpoint_writes')
+            < pg_size_bytes(current_setting('shared_buffers'))
+        THEN 'off' ELSE current_setting('enable_bitmapscan') END, true)
+"""
 
 # For the delete that joins its table with nothing but the threads: each is looked up in an
 # index. Not by a bitmap, which reads a cold table ahead: the rows have been read to find the
@@ -95,7 +103,7 @@ WHERE c.ids IS NOT NULL
 ROWS = """
 SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
     metadata ->> 'source', metadata -> 'parents'
-FROM checkpoints WHERE thread_id = ANY(%s)
+FROM checkpoints WHERE thread_id = ANY(%s::text[])
 ORDER BY checkpoint_id
 """
 

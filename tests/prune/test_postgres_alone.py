@@ -17,7 +17,6 @@ from typing_extensions import TypedDict
 from langgraph_ephemeral_checkpointer.plan import drive
 from langgraph_ephemeral_checkpointer.pruning import PruneOutcome, postgres, postgres_statements
 from langgraph_ephemeral_checkpointer.survivors import (
-    NOTHING,
     STEP_CHANNEL_PREFIXES,
     STEP_CHANNELS,
     Need,
@@ -116,8 +115,6 @@ def test_a_checkpoint_is_said_to_need_no_ancestor_only_where_the_rule_agrees(con
             assert alone == (not rebuilt), thread_id
         answers.add(alone)
     assert answers == {True, False}
-    assert not may_be_rebuilt(NOTHING)
-    assert NOTHING.sends_parent is None
 
 
 class State(TypedDict):
