@@ -342,6 +342,18 @@ class TestSqlite:
             await Backend("x", SqliteSaver(conn), "sweep", False, None).sweep(POLICY)
         conn.close()
 
+    async def test_a_file_that_cannot_be_written_says_which_right_is_needed(self, tmp_path):
+        async with backends.open_backend("sqlite", "sweep", tmp_path, None) as backend:
+            await backend.plant("t", OLD)
+            path = backend.storage.path
+        conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        saver = SqliteSaver(conn)
+        saver.is_setup = True
+        result = TTLSweeper(saver, POLICY, clock=lambda: NOW).sweep()
+        conn.close()
+        assert set(result.kept) == {"t"}
+        assert "the right to write to the file and its folder" in result.errors[""]
+
 
 async def test_forty_thousand_threads_go_from_an_sqlite_with_a_low_variable_limit(tmp_path):
     path = str(tmp_path / "checkpoints.db")
