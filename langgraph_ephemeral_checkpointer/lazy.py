@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def remedy(what: str, extra: str, error: ImportError) -> str:
+    """Say how to install what ``what`` needs, which the extra of this package brings."""
+    return (
+        f"{what} needs more packages ({error}); install them with: "
+        f"pip install 'langgraph-ephemeral-checkpointer[{extra}]'"
+    )
+
+
 def lazily(module: str, name: str, where: Mapping[str, tuple[str, str | None]]) -> Any:
     """Import a name for the ``__getattr__`` of a module.
 
@@ -31,9 +39,5 @@ def lazily(module: str, name: str, where: Mapping[str, tuple[str, str | None]]) 
     except ModuleNotFoundError as error:
         if extra is None:
             raise
-        raise ImportError(
-            f"{name} needs more packages ({error}); install them with: "
-            f"pip install 'langgraph-ephemeral-checkpointer[{extra}]'",
-            name=error.name,
-        ) from error
+        raise ImportError(remedy(name, extra, error), name=error.name) from error
     return getattr(found, name)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from langgraph_ephemeral_checkpointer.lazy import remedy
 from langgraph_ephemeral_checkpointer.result import SweepResult
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class SweepMetrics:
         clock: The time in seconds since the epoch.
 
     Raises:
-        ImportError: ``prometheus_client`` is not installed.
+        ImportError: ``prometheus_client`` is not installed; the message says how to.
     """
 
     def __init__(
@@ -36,7 +37,10 @@ class SweepMetrics:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+        try:
+            from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+        except ImportError as error:
+            raise ImportError(remedy("SweepMetrics", "metrics", error), name=error.name) from error
 
         where = registry if registry is not None else REGISTRY
         self._clock = clock

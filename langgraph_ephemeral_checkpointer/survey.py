@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.paging import read_page
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
-from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
-from langgraph_ephemeral_checkpointer.sweeps.sweep import PAGE_SIZE
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
 T = TypeVar("T")
 Handle: TypeAlias = Callable[[Sequence[ThreadFacts]], Steps[T]]
@@ -50,7 +50,7 @@ class Survey:
             yield made
 
     def _page(self) -> Steps[Any]:
-        page: Page = yield Work(partial(self._strategy.scan, self._wanted, self._after, PAGE_SIZE))
+        page = yield from read_page(self._strategy, self._wanted, self._after)
         unsure = [facts.thread_id for facts in page.threads if facts.interrupted is None]
         waiting: set[str] = set()
         if unsure:

@@ -60,6 +60,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_file_of_the_examples_is_made_anew_each_time(folder):
+    runpy.run_path(str(ROOT / "examples" / "sample_threads.py"))
+    with SqliteSaver.from_conn_string("support.sqlite") as saver:
+        assert len(list(saver.list(None))) == 5
+
+
 @pytest.mark.parametrize("title", _titles("python"))
 def test_the_python_blocks_of_a_section_run_and_print_what_is_said(
     title, folder, capsys, monkeypatch, request

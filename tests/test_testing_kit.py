@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -423,6 +424,13 @@ def test_a_strategy_that_cannot_be_called_at_all_is_reported():
 def test_a_factory_that_gives_no_saver_is_a_type_error():
     with pytest.raises(TypeError, match="must give a BaseCheckpointSaver"):
         check_strategy(lambda: "a saver")
+
+
+async def test_a_saver_in_place_of_a_factory_is_told_what_to_pass():
+    with pytest.raises(TypeError, match=r"'lambda: MySaver.*not InMemorySaver"):
+        await acheck_strategy(InMemorySaver())
+    with pytest.raises(TypeError, match=r"'lambda: MySaver.*not InMemorySaver"):
+        await asyncio.to_thread(check_strategy, InMemorySaver())
 
 
 async def test_check_strategy_says_what_to_call_from_a_running_loop():

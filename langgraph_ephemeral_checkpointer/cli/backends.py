@@ -18,6 +18,7 @@ from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageErr
 from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import SchemaMissingError
+from langgraph_ephemeral_checkpointer.lazy import remedy
 
 Saver: TypeAlias = BaseCheckpointSaver[Any]
 
@@ -268,7 +269,4 @@ def optional(extra: str, module: str, name: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        raise CommandError(
-            f"--backend {extra} needs more packages ({error}); install them with: "
-            f"pip install 'langgraph-ephemeral-checkpointer[{extra}]'"
-        ) from error
+        raise CommandError(remedy(f"--backend {extra}", extra, error)) from error

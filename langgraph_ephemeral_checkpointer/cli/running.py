@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.cli.runner import Health, Runner
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.serving import serving
 from langgraph_ephemeral_checkpointer.cli.settings import settings_of
+from langgraph_ephemeral_checkpointer.lazy import remedy
 
 DEFAULT_INTERVAL_SECONDS = 300.0
 UNREADY_AFTER = 3
@@ -103,10 +104,7 @@ def _metrics(health: Health) -> tuple[Any, dict[str, Any]]:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
     except ImportError as error:
-        raise CommandError(
-            f"--metrics-port needs more packages ({error}); install them with: "
-            "pip install 'langgraph-ephemeral-checkpointer[metrics]'"
-        ) from error
+        raise CommandError(remedy("--metrics-port", "metrics", error)) from error
     from langgraph_ephemeral_checkpointer.metrics import SweepMetrics
 
     registry = CollectorRegistry()

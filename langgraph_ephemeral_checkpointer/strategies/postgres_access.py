@@ -78,6 +78,7 @@ def transaction(saver: Any) -> Iterator[Cursor[TupleRow]]:
 
 @contextmanager
 def _connection(saver: Any) -> Iterator[Connection[Any]]:
+    _refuse_closed(saver.conn)
     if not isinstance(saver.conn, Connection):
         with saver.conn.connection() as connection:
             _refuse_bytes(connection)
@@ -104,6 +105,7 @@ async def atransaction(saver: Any) -> AsyncIterator[AsyncCursor[TupleRow]]:
 
 @asynccontextmanager
 async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
+    _refuse_closed(saver.conn)
     if not isinstance(saver.conn, AsyncConnection):
         async with saver.conn.connection() as connection:
             _refuse_bytes(connection)
@@ -129,6 +131,21 @@ def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) 
             "would not be committed; open the saver's connection with autocommit=True, or give the "
             "saver a pool"
         )
+
+
+def _refuse_closed(conn: Any) -> None:
+    # Waiting mends neither: a lost connection stays closed, and nobody opens the pool.
+    if not getattr(conn, "closed", False):
+        return
+    if isinstance(conn, Connection | AsyncConnection):
+        raise StorageUnavailableError(
+            "the saver's Postgres connection is closed and does not come back; make a new saver "
+            "and sweeper on a new one, or on a pool, which connects again by itself"
+        )
+    raise StorageUnavailableError(
+        "the saver's Postgres pool is not open; open it before the first sweep (pool.open() or "
+        "'with pool'), and stop the sweeper before it is closed"
+    )
 
 
 def _refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
@@ -160,6 +177,12 @@ def errors_mapped() -> Iterator[None]:
         raise StorageUnavailableError(
             "the database has no checkpoint tables where the search path looks; call setup() of "
             "the saver once"
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageError(
+            f"Postgres refused a statement: {error.diag.message_primary}; a sweep needs SELECT, "
+            "DELETE and, to lock rows, UPDATE on the checkpoint tables, and setup() of the trash "
+            "their owner"
         ) from error
     except psycopg.Error as error:
         # A lost connection and a pool that times out carry no SQLSTATE.

@@ -135,18 +135,21 @@ def _refuse_open_transaction(is_open: bool) -> None:
         )
 
 
-_UNAVAILABLE = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
+_LATER = "the next sweep tries again"
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: _LATER,
+    sqlite3.SQLITE_LOCKED: _LATER,
+    sqlite3.SQLITE_READONLY: (
+        "this process needs the right to write to the file and its folder, and a connection that "
+        "is not opened read-only"
+    ),
+    sqlite3.SQLITE_IOERR: _LATER,
+    sqlite3.SQLITE_CORRUPT: "put a backup in its place, or repair it with '.recover' of sqlite3",
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_CANTOPEN: "this process needs the right to read and write its folder and files",
+    sqlite3.SQLITE_NOTADB: "give the saver the path of another file, or the key of this one",
+}
+"""Errors of the database as a whole, and what is to be done."""
 
 
 @contextmanager
@@ -168,8 +171,8 @@ def errors_mapped() -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         # The low byte is the primary code, the rest says more.
-        if code is not None and code & 0xFF in _UNAVAILABLE:
+        if code is not None and (advice := _UNAVAILABLE.get(code & 0xFF)):
             raise StorageUnavailableError(
-                f"the SQLite database cannot be used now ({error}); the next sweep tries again"
+                f"the SQLite database cannot be used now ({error}); {advice}"
             ) from error
         raise StorageError(f"SQLite refused a statement: {error}") from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from langgraph_ephemeral_checkpointer.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.errors import (
@@ -109,6 +110,15 @@ class SweepDelete:
                 deleted[thread_id] = candidate.reason
         yield from self._report.deleted(deleted)
 
+    def _outcomes(self, answer: Any) -> dict[str, Outcome]:
+        """What a strategy gave, without what is no outcome; somebody else may have written it."""
+        if not isinstance(answer, Mapping):
+            raise TypeError(
+                f"{type(self._strategy).__name__}.delete_threads() must return a mapping from "
+                f"thread id to Outcome, not {type(answer).__name__}"
+            )
+        return {name: one for name, one in answer.items() if isinstance(one, Outcome)}
+
     def _no_outcome(self) -> str:
         return f"{type(self._strategy).__name__}.delete_threads() gave no outcome for the thread"
 
@@ -150,7 +160,7 @@ class SweepDelete:
                 call = partial(self._strategy.delete_threads, thread_ids, recheck)
             else:
                 call = partial(self._strategy.discard_threads, thread_ids, recheck, discard)
-            return dict((yield Work(call)))
+            return self._outcomes((yield Work(call)))
         except StorageUnavailableError:
             raise
         except ThreadMovedError:

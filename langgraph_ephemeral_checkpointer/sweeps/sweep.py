@@ -10,7 +10,6 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.audit import SweepAudit
@@ -18,9 +17,9 @@ from langgraph_ephemeral_checkpointer.brake import refusal
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
 from langgraph_ephemeral_checkpointer.expiry import wanted_by
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
+from langgraph_ephemeral_checkpointer.paging import read_page
 from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
 from langgraph_ephemeral_checkpointer.sweeps.deleting import SweepDelete
 from langgraph_ephemeral_checkpointer.sweeps.frame import framed
@@ -38,9 +37,6 @@ from langgraph_ephemeral_checkpointer.sweeps.unread import SweepUnread, may_stay
 from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
 
 T = TypeVar("T")
-
-PAGE_SIZE = 10_000
-"""Threads looked at in one read."""
 
 
 class Sweep:
@@ -252,7 +248,7 @@ class Sweep:
             wanted = replace(wanted, unread_before=unread_before)
         seen, after = 0, None
         while True:
-            page: Page = yield Work(partial(self._strategy.scan, wanted, after, PAGE_SIZE))
+            page = yield from read_page(self._strategy, wanted, after)
             seen += page.seen
             if random.random() * seen < page.seen:  # noqa: S311 - each thread is as likely
                 self._sample = page.sample

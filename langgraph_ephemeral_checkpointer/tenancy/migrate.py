@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
@@ -29,9 +30,6 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.transactions import transaction_on
-
-if TYPE_CHECKING:
-    from langgraph.checkpoint.postgres import PostgresSaver
 
 _PAGE = 200
 _BORN = "born:"
@@ -144,9 +142,11 @@ def migrate_from_postgres(
         What was copied, what was there, and what failed.
 
     Raises:
+        TypeError: One of the savers is another, an asynchronous one for instance.
         TenantRequiredError: There is no tenant for a thread.
         StorageUnavailableError: A database is away.
     """
+    _check(source, target)
     # Bytes go over as they are where both sides read the same ones.
     as_is = type(source.serde) is type(target.serde) is JsonPlusSerializer
     recode = None if as_is else source.serde
@@ -164,6 +164,16 @@ def migrate_from_postgres(
                 if on_thread is not None:
                     on_thread(thread_id)
                 _copy(source, target, thread_id, recode, result)
+
+
+def _check(source: object, target: object) -> None:
+    given = f"not {type(source).__name__} and {type(target).__name__}"
+    if not isinstance(target, TenantPostgresSaver):
+        raise TypeError(f"the threads go from a PostgresSaver to a TenantPostgresSaver, {given}")
+    if not isinstance(source, PostgresSaver):
+        raise TypeError(
+            f"the threads come from a PostgresSaver, LangGraph's synchronous one, {given}"
+        )
 
 
 def _copy(

@@ -98,7 +98,8 @@ class TenantPostgresSaver(TenantSaver):
 
         Raises:
             SchemaMismatchError: Something else has those names.
-            SchemaMissingError: Tables are missing and ``create_schema`` is False.
+            SchemaMissingError: Tables are missing, and ``create_schema`` is False or the role
+                may not make them.
             RowSecurityError: Row-Level Security is void for the role, and required.
         """
         with self._set_up.lock:

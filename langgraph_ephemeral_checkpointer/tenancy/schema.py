@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from langgraph_ephemeral_checkpointer.errors import SchemaMismatchError, SchemaMissingError
@@ -275,8 +276,16 @@ def create(names: Names) -> Plan[Batch, None]:
     statements = table_ddl(names, missing)
     if not exists[0][0]:
         statements.insert(0, f"CREATE SCHEMA {sql.Identifier(names.schema).as_string(None)}")
-    for text in statements:
-        yield [Statement(text, None, fetch=False)]
+    try:
+        for text in statements:
+            yield [Statement(text, None, fetch=False)]
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SchemaMissingError(
+            f"{_listed(names, missing)} do not exist, and this role may not make them "
+            f"({error.diag.message_primary}): run the statements of ddl() as the role that shall "
+            "own them, and grant this one USAGE on the schema and SELECT, INSERT, UPDATE and "
+            "DELETE on the tables"
+        ) from error
     (found,) = yield [probe(names)]
     if missing := missing_tables(names, found):
         raise SchemaMissingError(f"the tables {missing} could not be made in {names.schema}")
@@ -285,8 +294,12 @@ def create(names: Names) -> Plan[Batch, None]:
 def refuse_missing(names: Names, missing: Sequence[str]) -> None:
     """Raise where tables are missing and none may be made."""
     if missing:
-        absent: Mapping[str, str] = names.quoted()
         raise SchemaMissingError(
-            f"{', '.join(absent[kind] for kind in missing)} do not exist and "
+            f"{_listed(names, missing)} do not exist and "
             "create_schema=False: run the statements of ddl(), or pass create_schema=True"
         )
+
+
+def _listed(names: Names, kinds: Sequence[str]) -> str:
+    quoted: Mapping[str, str] = names.quoted()
+    return ", ".join(quoted[kind] for kind in kinds)

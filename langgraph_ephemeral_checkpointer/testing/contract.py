@@ -158,6 +158,14 @@ async def _made(make_saver: SaverFactory) -> AsyncIterator[BaseCheckpointSaver[A
         yield _check_product(product)
 
 
+def _check_factory(make_saver: Any) -> None:
+    if not callable(make_saver):
+        raise TypeError(
+            "make_saver must be a function that gives a saver on an empty storage each time it "
+            f"is called, as in 'lambda: MySaver(...)', not {type(make_saver).__name__}"
+        )
+
+
 def _check_product(product: Any) -> BaseCheckpointSaver[Any]:
     if not isinstance(product, BaseCheckpointSaver):
         raise TypeError(
@@ -210,6 +218,7 @@ def check_strategy(
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("an event loop is running: use acheck_strategy() with await")
+    _check_factory(make_saver)
     run = _Run()
     _check_sync(run, make_saver, make_strategy, rules)
     asyncio.run(_check_async(run, make_saver, make_strategy, rules))
@@ -226,6 +235,7 @@ async def acheck_strategy(
 
     What ``sweep()`` would do runs in a thread, the factory included.
     """
+    _check_factory(make_saver)
     run = _Run()
     await asyncio.to_thread(_check_sync, run, make_saver, make_strategy, rules)
     await _check_async(run, make_saver, make_strategy, rules)

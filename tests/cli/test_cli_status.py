@@ -13,7 +13,7 @@ from langgraph_ephemeral_checkpointer import (
     ColourError,
     TTLPolicy,
     athread_statuses,
-    survey,
+    paging,
     thread_statuses,
 )
 from tests.cli.threads import dump, put, run, threads_in
@@ -134,7 +134,7 @@ def test_ids_cannot_forge_lines_nor_move_the_cursor(tmp_path):
 
 def test_threads_come_page_by_page(tmp_path, monkeypatch):
     """A million threads are never in memory at once."""
-    monkeypatch.setattr(survey, "PAGE_SIZE", 10)
+    monkeypatch.setattr(paging, "PAGE_SIZE", 10)
     with SqliteSaver.from_conn_string(str(tmp_path / "many.db")) as saver:
         put(saver, [f"thread-{number:02}" for number in range(35)])
         scans = []

@@ -91,15 +91,44 @@ class TestPostgres:
             assert len((await backend.sweep(POLICY, clock=lambda: NOW)).deleted_thread_ids) == 3
         assert planted.threads() == set()
 
-    async def test_a_closed_connection_and_a_closed_pool_are_unavailable(self, planted):
+    async def test_a_closed_connection_says_that_it_does_not_come_back(self, planted):
         with psycopg.connect(planted.dsn) as conn:
             pass
-        with ConnectionPool(planted.dsn, min_size=1, max_size=1, open=True) as pool:
+        aconn = await psycopg.AsyncConnection.connect(planted.dsn)
+        await aconn.close()
+        for saver in (PostgresSaver(conn), AsyncPostgresSaver(aconn)):
+            with pytest.raises(StorageUnavailableError, match="does not come back; make a new"):
+                await TTLSweeper(saver, POLICY).asweep()
+
+    async def test_a_pool_that_is_not_open_names_open(self, planted):
+        with ConnectionPool(planted.dsn, min_size=1, max_size=1, open=True) as closed:
             pass
-        for saver in (PostgresSaver(conn), PostgresSaver(pool)):
-            backend = Backend("x", saver, "sweep", False, planted)
-            with pytest.raises(StorageUnavailableError, match="next sweep tries again"):
-                await backend.sweep(POLICY)
+        unopened = ConnectionPool(planted.dsn, open=False)
+        aunopened = AsyncConnectionPool(planted.dsn, open=False)
+        for saver in (*map(PostgresSaver, (closed, unopened)), AsyncPostgresSaver(aunopened)):
+            with pytest.raises(StorageUnavailableError, match=r"not open; .* \(pool.open\(\)"):
+                await TTLSweeper(saver, POLICY).asweep()
+
+    @pytest.mark.parametrize("granted", ["SELECT", "SELECT, DELETE", "SELECT, DELETE, UPDATE"])
+    async def test_a_role_without_a_right_is_told_which_a_sweep_needs(self, planted, granted):
+        role = f"sweeps_{time.time_ns()}"
+        tables = "checkpoints, checkpoint_blobs, checkpoint_writes"
+        with psycopg.connect(planted.dsn, autocommit=True) as owner:
+            owner.execute(f"CREATE ROLE {role} LOGIN")
+            try:
+                owner.execute(f"GRANT {granted} ON {tables} TO {role}")
+                dsn = psycopg.conninfo.make_conninfo(planted.dsn, user=role)
+                with PostgresSaver.from_conn_string(dsn) as saver:
+                    result = TTLSweeper(saver, POLICY, clock=lambda: NOW).sweep()
+                    with pytest.raises(StorageError, match="setup\\(\\) of the trash"):
+                        TTLSweeper(saver, POLICY, grace_seconds=1).setup()
+            finally:
+                owner.execute(f"DROP OWNED BY {role}")
+                owner.execute(f"DROP ROLE {role}")
+        told = "permission denied for table checkpoints; a sweep needs SELECT, DELETE and"
+        enough = "UPDATE" in granted
+        assert sorted(result.deleted_thread_ids) == (["t0", "t1", "t2"] if enough else [])
+        assert [told in error for error in result.errors.values()] == [True] * (not enough) * 3
 
     @COLOURS
     async def test_a_connection_that_reads_text_as_bytes_is_refused(self, planted, colour):
@@ -312,6 +341,18 @@ class TestSqlite:
         with pytest.raises(StorageUnavailableError, match="not a database"):
             await Backend("x", SqliteSaver(conn), "sweep", False, None).sweep(POLICY)
         conn.close()
+
+    async def test_a_file_that_cannot_be_written_says_which_right_is_needed(self, tmp_path):
+        async with backends.open_backend("sqlite", "sweep", tmp_path, None) as backend:
+            await backend.plant("t", OLD)
+            path = backend.storage.path
+        conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        saver = SqliteSaver(conn)
+        saver.is_setup = True
+        result = TTLSweeper(saver, POLICY, clock=lambda: NOW).sweep()
+        conn.close()
+        assert set(result.kept) == {"t"}
+        assert "the right to write to the file and its folder" in result.errors[""]
 
 
 async def test_forty_thousand_threads_go_from_an_sqlite_with_a_low_variable_limit(tmp_path):

@@ -6,8 +6,14 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_ephemeral_checkpointer import ColourError, KeepReason, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.strategies import GenericStrategy
+from langgraph_ephemeral_checkpointer import (
+    ColourError,
+    KeepReason,
+    TTLPolicy,
+    TTLSweeper,
+    thread_statuses,
+)
+from langgraph_ephemeral_checkpointer.strategies import GenericStrategy, MemoryStrategy
 from langgraph_ephemeral_checkpointer.testing import (
     check_strategy,
     checkpoint_id_at,
@@ -114,3 +120,39 @@ def test_a_thread_that_woke_up_below_is_kept_where_the_saver_lists_the_root_only
     assert (
         len(list(saver.list({"configurable": {"thread_id": "old", "checkpoint_ns": "child"}}))) == 2
     )
+
+
+class ScansAList(MemoryStrategy):
+    def scan(self, wanted, after, limit):
+        return []
+
+
+@pytest.mark.parametrize("look", ["sweep", "statuses"])
+def test_a_scan_that_gives_no_page_is_named(look):
+    saver = InMemorySaver()
+    strategy, policy = ScansAList(saver), TTLPolicy(idle_ttl_seconds=60)
+    with pytest.raises(TypeError, match=r"ScansAList.scan\(\) must return a Page, not list"):
+        if look == "sweep":
+            TTLSweeper(saver, policy, strategy=strategy).sweep()
+        else:
+            list(thread_statuses(saver, policy, strategy=strategy))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "GivesAnswer.delete_threads() must return a mapping from thread id to Outcome"),
+        ({"t": True}, "GivesAnswer.delete_threads() gave no outcome for the thread"),
+    ],
+)
+def test_a_delete_that_gives_no_outcomes_is_named(answer, said):
+    class GivesAnswer(MemoryStrategy):
+        def delete_threads(self, thread_ids, recheck):
+            return answer
+
+    saver = InMemorySaver()
+    save_thread(saver, "t", [1_000_000_000.0])
+    policy = TTLPolicy(idle_ttl_seconds=60)
+    result = TTLSweeper(saver, policy, strategy=GivesAnswer(saver)).sweep()
+    assert (result.deleted_thread_ids, result.kept) == ([], {"t": KeepReason.FAILED})
+    assert said in result.errors["t"]

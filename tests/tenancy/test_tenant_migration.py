@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Command, Send
@@ -84,6 +85,14 @@ def test_everything_is_copied_and_the_source_is_untouched(
                 assert [item for item in log if item not in "ab"] == [*"01234", "more"]
                 target.prune(["d"])
                 assert graph.get_state(config("d")).values["log"] == log
+
+
+def test_savers_that_cannot_move_are_named(source: PostgresSaver, make_saver: Any) -> None:
+    with make_saver() as target:
+        with pytest.raises(TypeError, match="to a TenantPostgresSaver, not TenantPostgres"):
+            migrate_from_postgres(target, source)
+        with pytest.raises(TypeError, match="synchronous one, not InMemorySaver and Tenant"):
+            migrate_from_postgres(InMemorySaver(), target, tenant="acme")  # type: ignore[arg-type]
 
 
 def test_it_goes_on_where_it_was_stopped(source: PostgresSaver, make_saver: Any) -> None:

@@ -15,7 +15,10 @@ from langgraph_ephemeral_checkpointer.errors import (
     SchemaMismatchError,
     SchemaMissingError,
 )
-from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy import (
+    AsyncTenantPostgresSaver,
+    TenantPostgresSaver,
+)
 from tests.tenancy.graphs import at, put
 
 TABLES = ("agent_threads", "agent_threads_blobs", "agent_threads_writes")
@@ -46,6 +49,22 @@ def test_setup_makes_everything_and_may_be_called_twice(
         again.setup()
         put(again, "t", 1)
     assert _made(superuser, schema) == set(TABLES)
+
+
+async def test_a_role_that_may_not_make_the_tables_is_told_who_shall(
+    app_dsn: str, superuser: Any, schema: str
+) -> None:
+    superuser.execute(f"CREATE SCHEMA {schema}")
+    said = r"do not exist, and this role may not make them \(permission denied.* ddl\(\)"
+    with (
+        TenantPostgresSaver.from_conn_string(app_dsn, tenant="acme", schema=schema) as saver,
+        pytest.raises(SchemaMissingError, match=said),
+    ):
+        put(saver, "t", 1)
+    async with AsyncTenantPostgresSaver.from_conn_string(app_dsn, schema=schema) as saver:
+        with pytest.raises(SchemaMissingError, match=said):
+            await saver.setup()
+    assert _made(superuser, schema) == set()
 
 
 def test_setup_inside_a_transaction_belongs_to_it(

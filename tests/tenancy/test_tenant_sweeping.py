@@ -310,7 +310,7 @@ def test_without_a_tenant_an_ordinary_role_is_told_so(make_saver: Any, sweep: Sw
 
 
 def test_batches_pages_and_a_limit(make_saver: Any, monkeypatch: Any, sweep: Sweeping) -> None:
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.sweep.PAGE_SIZE", 3)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.paging.PAGE_SIZE", 3)
     with make_saver() as saver:
         for n in range(10):
             save_thread(saver, f"t{n}", [OLD - n])

@@ -9,6 +9,7 @@ import pytest
 
 import langgraph_ephemeral_checkpointer as package
 from langgraph_ephemeral_checkpointer import errors, strategies
+from langgraph_ephemeral_checkpointer.metrics import SweepMetrics
 
 ERRORS = [
     name
@@ -140,3 +141,9 @@ def test_it_works_without_docstrings():
         check=False,
     )
     assert "\n  sweep\n" in helped.stdout
+
+
+def test_metrics_without_their_package_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ImportError, match=r"^SweepMetrics needs .*checkpointer\[metrics\]"):
+        SweepMetrics()
