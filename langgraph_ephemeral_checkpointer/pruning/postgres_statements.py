@@ -23,13 +23,17 @@ SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)
 # For the deletes that join rows of one namespace: by hash or merge only, because a nested
 # loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
 # looked up as before. Bitmaps let the server read a cold table ahead, and cost a tenth more: tables
-# that the buffers have room for are looked up without.
+# that the buffers have room for are looked up without. (A partitioned table has its rows in parts.)
 HASHED = """
 SELECT set_config('enable_nestloop', 'off', true), set_config('enable_sort', 'on', true),
     set_config('enable_bitmapscan', CASE
-        WHEN pg_relation_size('checkpoints') + pg_relation_size('checkpoint_blobs')
-            + pg_relation_size('checkpoint_writes')
-            < pg_size_bytes(current_setting('shared_buffers'))
+        WHEN (
+            SELECT sum(pg_relation_size(part))
+            FROM unnest('{checkpoints, checkpoint_blobs, checkpoint_writes}'::regclass[]) AS t (t)
+            CROSS JOIN LATERAL (
+                SELECT t AS part UNION SELECT relid FROM pg_partition_tree(t)
+            ) AS parts
+        ) < pg_size_bytes(current_setting('shared_buffers'))
         THEN 'off' ELSE current_setting('enable_bitmapscan') END, true)
 """
 

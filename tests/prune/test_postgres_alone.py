@@ -376,3 +376,25 @@ def test_checkpoints_are_never_compared_with_every_thread(growing, page_cost):
     plan = [line for (line,) in growing.execute(explain, postgres._columns(spaces, 4))]
     assert [line for line in plan if "Index Cond" in line and "thread_id = s.thread_id" in line]
     assert not [line for line in plan if "Join Filter" in line and "thread_id" in line], plan
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize(("buffers", "bitmaps"), [("8kB", "on"), ("1GB", "off")])
+def test_tables_that_outgrow_the_buffers_are_read_ahead_in_parts_too(
+    conn, partitioned, buffers, bitmaps
+):
+    conn.execute("CREATE SCHEMA growing")
+    for table in TABLES:
+        kind = "PARTITION BY HASH (thread_id)" if partitioned else ""
+        conn.execute(f"CREATE TABLE growing.{table} (LIKE {table} INCLUDING ALL) {kind}")
+        for part in range(2 if partitioned else 0):
+            conn.execute(
+                f"CREATE TABLE growing.{table}_{part} PARTITION OF growing.{table} "
+                f"FOR VALUES WITH (MODULUS 2, REMAINDER {part})"
+            )
+    conn.execute("SET LOCAL search_path = growing")
+    fill(conn, 1, 10, 30)
+    hashed = postgres_statements.HASHED.replace("current_setting('shared_buffers')", f"'{buffers}'")
+    assert hashed != postgres_statements.HASHED
+    conn.execute(hashed)
+    assert conn.execute("SHOW enable_bitmapscan").fetchone() == (bitmaps,)
