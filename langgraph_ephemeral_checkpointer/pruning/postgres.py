@@ -22,18 +22,20 @@ from langgraph_ephemeral_checkpointer.pruning.postgres_statements import (
     BY_INDEX,
     CONTENTS_OF_NAMESPACES,
     CONTENTS_OF_ROWS,
-    DELETE_BLOBS,
     DELETE_CHECKPOINTS,
     DELETE_FLAT_CHECKPOINTS,
+    DELETE_FLAT_WRITES,
     DELETE_WRITES,
     FIRST,
-    FREED_BLOBS,
     HASHED,
+    IN_ORDER,
     KEYS_ALONE,
     NEWEST,
     OLDEST,
     ROWS,
     SIZES,
+    delete_blobs,
+    freed_blobs,
 )
 from langgraph_ephemeral_checkpointer.survivors import (
     ROOT,
@@ -97,8 +99,8 @@ def prune_postgres(
     yield from mark_postgres((yield from _births(rows, found)))
     nested = [thread_id for thread_id in found if len(sizes[thread_id]) > 1]
     flat = [thread_id for thread_id in found if len(sizes[thread_id]) == 1]
-    parts = []
-    for threads, delete in ((nested, DELETE_CHECKPOINTS), (flat, DELETE_FLAT_CHECKPOINTS)):
+    for threads, in_order in ((nested, True), (flat, False)):
+        parts = []
         for start in range(0, len(threads), _THREADS_PER_DELETE):
             chunk = threads[start : start + _THREADS_PER_DELETE]
             decided = (
@@ -106,20 +108,15 @@ def prune_postgres(
                 for thread_id in chunk
                 for space in _decided(rows[thread_id], found[thread_id])
             )
-            parts.append((chunk, _columns(decided, 4), delete))
-    yield Statement(HASHED)
-    for _, columns, _ in parts:
-        yield Statement(DELETE_BLOBS.format(freed=FREED_BLOBS), columns, fetch=False)
-        yield Statement(DELETE_WRITES, columns, fetch=False)
-    for chunk, columns, delete in parts:
-        if delete is DELETE_FLAT_CHECKPOINTS:
-            yield Statement(KEYS_ALONE)
-        removed = yield Statement(delete, columns, fetch=False)
-        if removed != sum(going[thread_id] for thread_id in chunk):  # a trigger held some back
-            left = yield from _sizes(chunk)
-            for thread_id in chunk:
-                going[thread_id] = sum(sizes[thread_id].values()) - sum(left[thread_id].values())
-        outcomes |= {thread_id: PruneOutcome(going[thread_id]) for thread_id in chunk}
+            parts.append((chunk, _columns(decided, 4)))
+        removed = yield from _delete(parts, in_order)
+        for (chunk, _), count in zip(parts, removed, strict=True):
+            if count != sum(going[thread_id] for thread_id in chunk):  # a trigger held some back
+                left = yield from _sizes(chunk)
+                for thread_id in chunk:
+                    going[thread_id] = sum(sizes[thread_id].values())
+                    going[thread_id] -= sum(left[thread_id].values())
+            outcomes |= {thread_id: PruneOutcome(going[thread_id]) for thread_id in chunk}
     return outcomes
 
 
@@ -129,6 +126,29 @@ def _sizes(thread_ids: Sequence[str]) -> Plan[Statement, dict[str, dict[str, int
     for thread_id, namespace, size in (yield Statement(SIZES, (text_array(thread_ids),))):
         sizes[thread_id][namespace] = size
     return sizes
+
+
+def _delete(
+    parts: Sequence[tuple[Sequence[str], tuple[str, ...]]], in_order: bool
+) -> Plan[Statement, list[int]]:
+    """Delete what goes of some threads, all of which have subgraphs (`in_order`) or none.
+
+    Returns how many checkpoints went of each part.
+    """
+    if not parts:
+        return []
+    yield Statement(IN_ORDER if in_order else HASHED)
+    blobs = delete_blobs(freed_blobs(in_order), in_order)
+    for _, columns in parts:
+        yield Statement(blobs, columns, fetch=False)
+        yield Statement(DELETE_WRITES if in_order else DELETE_FLAT_WRITES, columns, fetch=False)
+    if not in_order:
+        yield Statement(KEYS_ALONE)
+    removed = []
+    for _, columns in parts:
+        delete = DELETE_CHECKPOINTS if in_order else DELETE_FLAT_CHECKPOINTS
+        removed.append((yield Statement(delete, columns, fetch=False)))
+    return removed
 
 
 def _decided(rows: Iterable[Row], found: Survivors) -> Iterator[tuple[str, str, str]]:

@@ -17,20 +17,32 @@ SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 # for every thread.
 BY_INDEX = """
 SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
-    set_config('enable_indexscan', 'on', true)
+    set_config('enable_indexscan', 'on', true), set_config('enable_sort', 'off', true)
 """
 
 # For the deletes that join rows of one namespace: by hash or merge only, because a nested
 # loop, planned for a small thread, is quadratic in a huge one. What is looked up with LATERAL is
 # looked up as before. Bitmaps let the server read a cold table ahead, and cost a tenth more: tables
-# that the buffers have room for are looked up without.
+# that the buffers have room for are looked up without. (A partitioned table has its rows in parts.)
 HASHED = """
-SELECT set_config('enable_nestloop', 'off', true),
+SELECT set_config('enable_nestloop', 'off', true), set_config('enable_sort', 'on', true),
     set_config('enable_bitmapscan', CASE
-        WHEN pg_relation_size('checkpoints') + pg_relation_size('checkpoint_blobs')
-            + pg_relation_size('checkpoint_writes')
-            < pg_size_bytes(current_setting('shared_buffers'))
+        WHEN (
+            SELECT sum(pg_relation_size(part))
+            FROM unnest('{checkpoints, checkpoint_blobs, checkpoint_writes}'::regclass[]) AS t (t)
+            CROSS JOIN LATERAL (
+                SELECT t AS part UNION SELECT relid FROM pg_partition_tree(t)
+            ) AS parts
+        ) < pg_size_bytes(current_setting('shared_buffers'))
         THEN 'off' ELSE current_setting('enable_bitmapscan') END, true)
+"""
+
+# For the deletes from threads with subgraphs, by hash or merge too. Each namespace is read in the
+# order of its keys, and sorts are off, so the index that is used is the primary key's. A planner of
+# old statistics likes the one of the thread ids as well, and then reads all of a thread for each of
+# its namespaces.
+IN_ORDER = """
+SELECT set_config('enable_nestloop', 'off', true), set_config('enable_sort', 'off', true)
 """
 
 # For the delete that joins its table with nothing but the threads: each is looked up in an
@@ -136,10 +148,13 @@ CROSS JOIN LATERAL (
         SELECT version.key AS channel, value.value,
             coalesce(value.value <> 'null'::jsonb, false) AS inline,
             EXISTS (
-                SELECT 1 FROM checkpoint_blobs b
-                WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
-                AND b.channel = version.key AND b.version = version.value
-                AND b.type <> 'empty'
+                SELECT 1 FROM (
+                    SELECT b.version, b.type FROM checkpoint_blobs b
+                    WHERE b.thread_id = c.thread_id AND b.checkpoint_ns = c.checkpoint_ns
+                    AND b.channel = version.key AND b.version >= version.value
+                    ORDER BY b.version LIMIT 1
+                ) AS b
+                WHERE b.version = version.value AND b.type <> 'empty'
                 OFFSET 0
             ) AS blob
         FROM jsonb_each_text(c.checkpoint -> 'channel_versions') AS version
@@ -153,11 +168,11 @@ CROSS JOIN LATERAL (
 
 CONTENTS_OF_ROWS = _CONTENTS.format(
     wanted="""unnest(%s::text[], %s::text[], %s::text[]) AS k (thread_id, checkpoint_ns, id)
-CROSS JOIN LATERAL (
+JOIN LATERAL (
     SELECT * FROM checkpoints
-    WHERE thread_id = k.thread_id AND checkpoint_ns = k.checkpoint_ns AND checkpoint_id = k.id
-    LIMIT 1
-) AS c"""
+    WHERE thread_id = k.thread_id AND checkpoint_ns = k.checkpoint_ns AND checkpoint_id >= k.id
+    ORDER BY checkpoint_id LIMIT 1
+) AS c ON c.checkpoint_id = k.id"""
 )
 
 CONTENTS_OF_NAMESPACES = _CONTENTS.format(
@@ -205,24 +220,39 @@ WITH spaces AS MATERIALIZED (
 )
 """
 
-_GONE = """
+
+# The rows of a namespace are asked for in the order of their keys (see IN_ORDER), or, where the
+# thread has but one and any index will do, in any: sorted, they would be joined by merging, at
+# twice the cost. (`OFFSET 0` and `ORDER BY` both keep the planner from taking such a query apart.)
+def _by(key: str, in_order: bool) -> str:
+    return f"ORDER BY {key}" if in_order else "OFFSET 0"
+
+
+def _gone(columns: str, in_order: bool) -> str:
+    return f"""
     SELECT {columns} FROM checkpoints
     WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
     AND checkpoint_id < s.below AND NOT s.kept ? checkpoint_id
-    OFFSET 0
+    {_by("checkpoint_id", in_order)}
 """
+
 
 _VERSIONS = "checkpoint -> 'channel_versions' AS versions"
 
-_STAYS = """
-    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
+
+def _stays(in_order: bool) -> str:
+    # Without an order the two stay open to the planner, which looks into their columns.
+    order = _by("checkpoint_id", in_order) if in_order else ""
+    return f"""
+    (SELECT {_VERSIONS} FROM checkpoints
     WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
-    AND checkpoint_id >= s.below
+    AND checkpoint_id >= s.below {order})
     UNION ALL
-    SELECT checkpoint -> 'channel_versions' AS versions FROM checkpoints
-    WHERE s.kept <> '{}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
-    AND checkpoint_id < s.below AND s.kept ? checkpoint_id
+    (SELECT {_VERSIONS} FROM checkpoints
+    WHERE s.kept <> '{{}}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    AND checkpoint_id < s.below AND s.kept ? checkpoint_id {order})
 """
+
 
 # Asking each checkpoint for the channels that have blobs at all is half the work of
 # unfolding all it names.
@@ -248,51 +278,62 @@ _CHANNELS = """
     )
 """
 
+
 # The blobs that a row that goes refers to and no row that stays does. One that nothing
 # refers to is left alone: a run may be about to save the checkpoint that does.
-FREED_BLOBS = (
-    f"({_NAMED.format(rows=_GONE.format(columns=_VERSIONS))}EXCEPT {_NAMED.format(rows=_STAYS)})"
-)
+def freed_blobs(in_order: bool) -> str:
+    """Write the query for the channel and version of each blob that goes."""
+    gone = _NAMED.format(rows=_gone(_VERSIONS, in_order))
+    return f"({gone}EXCEPT {_NAMED.format(rows=_stays(in_order))})"
 
-_PLACES_OF_BLOBS = """
+
+def delete_blobs(freed: str, in_order: bool) -> str:
+    """Write the delete of what :func:`freed_blobs` gives."""
+    places = f"""
     SELECT b.part, b.tid FROM named s
     CROSS JOIN LATERAL (
         SELECT stored.part, stored.tid FROM {freed} AS freed
         JOIN (
             SELECT tableoid AS part, ctid AS tid, channel, version FROM checkpoint_blobs
             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
-            OFFSET 0
+            {_by("channel, version", in_order)}
         ) AS stored USING (channel, version)
     ) AS b
 """
-DELETE_BLOBS = f"""{_SPACES}, named AS MATERIALIZED (
+    return f"""{_SPACES}, named AS MATERIALIZED (
     SELECT s.*, {_CHANNELS} AS channels FROM spaces s
 )
-DELETE FROM checkpoint_blobs WHERE {at("checkpoint_blobs", _PLACES_OF_BLOBS)}
+DELETE FROM checkpoint_blobs WHERE {at("checkpoint_blobs", places)}
 """
+
 
 # A run saves writes in the background, and they can be there before their checkpoint, so
 # only those of rows that go do.
-_PLACES_OF_WRITES = f"""
+def _delete_writes(in_order: bool) -> str:
+    places = f"""
     SELECT w.part, w.tid FROM spaces s
     CROSS JOIN LATERAL (
-        SELECT stored.part, stored.tid FROM ({_GONE.format(columns="checkpoint_id")}) AS gone
+        SELECT stored.part, stored.tid FROM ({_gone("checkpoint_id", in_order)}) AS gone
         JOIN (
             SELECT tableoid AS part, ctid AS tid, checkpoint_id FROM checkpoint_writes
             WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
             AND checkpoint_id < s.below
-            OFFSET 0
+            {_by("checkpoint_id, task_id, idx", in_order)}
         ) AS stored USING (checkpoint_id)
     ) AS w
 """
-DELETE_WRITES = f"""{_SPACES}
-DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", _PLACES_OF_WRITES)}
+    return f"""{_SPACES}
+DELETE FROM checkpoint_writes WHERE {at("checkpoint_writes", places)}
 """
+
+
+DELETE_WRITES = _delete_writes(in_order=True)
+DELETE_FLAT_WRITES = _delete_writes(in_order=False)
 
 # Only counted: to return something of each row would read all of them once more.
 _PLACES_OF_CHECKPOINTS = f"""
     SELECT c.part, c.tid FROM spaces s
-    CROSS JOIN LATERAL ({_GONE.format(columns="tableoid AS part, ctid AS tid")}) AS c
+    CROSS JOIN LATERAL ({_gone("tableoid AS part, ctid AS tid", in_order=True)}) AS c
 """
 DELETE_CHECKPOINTS = f"""{_SPACES}
 DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}

@@ -77,5 +77,6 @@ def test_without_the_rule_for_blobs_on_memory(locate):
 
 
 def test_without_the_rule_for_blobs_on_postgres(locate):
-    gone_alone = postgres.FREED_BLOBS.partition("EXCEPT")[0] + ")"
-    bites("postgres", locate, histories(), (postgres, "FREED_BLOBS", gone_alone))
+    freed = postgres.freed_blobs
+    off = (postgres, "freed_blobs", lambda in_order: freed(in_order).partition("EXCEPT")[0] + ")")
+    bites("postgres", locate, histories(), off)

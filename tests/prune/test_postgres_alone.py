@@ -274,36 +274,77 @@ def test_the_oldest_is_told_in_the_order_of_the_database(conn):
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
 
-@pytest.fixture
-def growing(conn):
-    """Tables whose statistics are of the time when all rows were of one thread."""
+def make_tables(conn, threads, length):
+    """Make tables whose statistics are of the time when no other threads were there."""
     conn.execute("CREATE SCHEMA growing")
     for table in TABLES:
         conn.execute(f"CREATE TABLE growing.{table} (LIKE {table} INCLUDING ALL)")
     conn.execute("SET LOCAL search_path = growing")
-    fill(conn, 0, 1, 300)
+    fill(conn, -threads, threads, length)
     conn.execute(f"ANALYZE {', '.join(TABLES)}")
+
+
+@pytest.fixture
+def growing(conn):
+    """Tables whose statistics are of the time when all rows were of one thread."""
+    make_tables(conn, 1, 300)
     return conn
 
 
-def fill(conn, first, threads, length):
-    numbers = "generate_series(%s::int, %s::int) AS t, generate_series(1, %s) AS i"
+def fill(conn, first, threads, length, spaces=("",)):
+    numbers = (
+        "generate_series(%s::int, %s::int) AS t, generate_series(1, %s) AS i, "
+        "unnest(%s::text[]) AS space"
+    )
     for insert, select in (
         (
-            "checkpoints (thread_id, checkpoint_id, checkpoint)",
+            "checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint)",
             """lpad(i::text, 8, '0'),
             jsonb_build_object('v', 4, 'channel_versions', jsonb_build_object('x', i::text))""",
         ),
-        ("checkpoint_blobs (thread_id, channel, version, type)", "'x', i::text, 'msgpack'"),
         (
-            "checkpoint_writes (thread_id, checkpoint_id, task_id, idx, channel, blob)",
+            "checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type)",
+            "'x', i::text, 'msgpack'",
+        ),
+        (
+            (
+                "checkpoint_writes "
+                "(thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, blob)"
+            ),
             "lpad(i::text, 8, '0'), 't', 0, 'x', ''",
         ),
     ):
         conn.execute(
-            f"INSERT INTO {insert} SELECT 'thread-' || t, {select} FROM {numbers} ORDER BY i, t",
-            (first, first + threads - 1, length),
+            f"INSERT INTO {insert} SELECT 'thread-' || t, space, {select} FROM {numbers} "
+            "ORDER BY i, t",
+            (first, first + threads - 1, length, list(spaces)),
         )
+
+
+FETCHED = (
+    "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
+    "WHERE schemaname = 'growing'"
+)
+
+
+@pytest.mark.parametrize(("threads", "length"), [(1, 1000), (1000, 1), (1, 0)])
+@pytest.mark.parametrize("bitmaps", ["on", "off"])
+def test_no_row_of_another_namespace_is_read_whatever_the_planner_believes(
+    conn, threads, length, bitmaps
+):
+    """A thread would cost its rows times its namespaces."""
+    make_tables(conn, threads, length)
+    spaces = ["", *(f"call:{number}" for number in range(50)), *map("always{}".format, range(50))]
+    fill(conn, 1, 2, 10, spaces)
+    conn.execute(f"SET LOCAL enable_bitmapscan = {bitmaps}")
+    before = conn.execute(FETCHED).fetchone()
+    outcomes = drive(postgres.prune_postgres(["thread-1", "thread-2"], 2), perform_on(conn))
+    after = conn.execute(FETCHED).fetchone()
+    # Calls that name no caller stay, and of the others the newest row and those that replays load.
+    assert {one.removed_checkpoints for one in outcomes.values()} == {8 + 50 * 7}
+    assert after[0] == before[0]
+    rows = 2 * 10 * len(spaces) * len(TABLES)
+    assert after[1] - before[1] < 4 * rows
 
 
 @pytest.mark.parametrize("page_cost", [1, 4, 1000])
@@ -315,13 +356,9 @@ def test_no_row_of_another_thread_is_read_whatever_the_planner_believes(
     growing.execute(f"SET LOCAL random_page_cost = {page_cost}")
     growing.execute(f"SET LOCAL enable_indexscan = {indexes}")
     threads = [f"thread-{number}" for number in range(1, 21)]
-    counted = (
-        "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_xact_user_tables "
-        "WHERE schemaname = 'growing'"
-    )
-    before = growing.execute(counted).fetchone()
+    before = growing.execute(FETCHED).fetchone()
     outcomes = drive(postgres.prune_postgres(threads, 10), perform_on(growing))
-    after = growing.execute(counted).fetchone()
+    after = growing.execute(FETCHED).fetchone()
     assert outcomes == dict.fromkeys(threads, PruneOutcome(10))
     assert after[0] == before[0]
     assert after[1] - before[1] < 10 * 20 * 20 * len(TABLES)
@@ -339,3 +376,25 @@ def test_checkpoints_are_never_compared_with_every_thread(growing, page_cost):
     plan = [line for (line,) in growing.execute(explain, postgres._columns(spaces, 4))]
     assert [line for line in plan if "Index Cond" in line and "thread_id = s.thread_id" in line]
     assert not [line for line in plan if "Join Filter" in line and "thread_id" in line], plan
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize(("buffers", "bitmaps"), [("8kB", "on"), ("1GB", "off")])
+def test_tables_that_outgrow_the_buffers_are_read_ahead_in_parts_too(
+    conn, partitioned, buffers, bitmaps
+):
+    conn.execute("CREATE SCHEMA growing")
+    for table in TABLES:
+        kind = "PARTITION BY HASH (thread_id)" if partitioned else ""
+        conn.execute(f"CREATE TABLE growing.{table} (LIKE {table} INCLUDING ALL) {kind}")
+        for part in range(2 if partitioned else 0):
+            conn.execute(
+                f"CREATE TABLE growing.{table}_{part} PARTITION OF growing.{table} "
+                f"FOR VALUES WITH (MODULUS 2, REMAINDER {part})"
+            )
+    conn.execute("SET LOCAL search_path = growing")
+    fill(conn, 1, 10, 30)
+    hashed = postgres_statements.HASHED.replace("current_setting('shared_buffers')", f"'{buffers}'")
+    assert hashed != postgres_statements.HASHED
+    conn.execute(hashed)
+    assert conn.execute("SHOW enable_bitmapscan").fetchone() == (bitmaps,)
