@@ -156,6 +156,22 @@ def conninfo_of(dsn: Dsn, environ: Mapping[str, str]) -> str:
     return make_conninfo(dsn.reveal(), **{**defaults, **settings})
 
 
+def connection_options() -> dict[str, Any]:
+    """Give what every connection to Postgres is opened with.
+
+    Nothing is prepared: behind a pooler in transaction mode each transaction has another
+    session, which does not know the statement or knows another of its name.
+    """
+    from psycopg.rows import dict_row
+
+    return {
+        "autocommit": True,
+        "prepare_threshold": None,
+        "client_encoding": "UTF8",
+        "row_factory": dict_row,
+    }
+
+
 @contextmanager
 def open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
     """Open LangGraph's own saver.
@@ -224,17 +240,10 @@ def open_tenants(
 @contextmanager
 def _connected(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Any]:
     import psycopg
-    from psycopg.rows import dict_row
 
     try:
-        # Nothing is prepared: behind a pooler in transaction mode each transaction has another
-        # session, which does not know the statement or knows another of its name.
         connection: psycopg.Connection[Any] = psycopg.connect(
-            conninfo_of(dsn, environ),
-            autocommit=True,
-            prepare_threshold=None,
-            client_encoding="UTF8",
-            row_factory=dict_row,
+            conninfo_of(dsn, environ), **connection_options()
         )
     except (psycopg.Error, UnicodeError, ValueError) as error:
         if dsn.is_ambiguous():
