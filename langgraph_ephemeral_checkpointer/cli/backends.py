@@ -278,4 +278,4 @@ def optional(extra: str, module: str, name: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        raise CommandError(remedy(f"--backend {extra}", extra, error)) from error
+        raise CommandError(remedy("this command", extra, error)) from error
