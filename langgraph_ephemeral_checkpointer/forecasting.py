@@ -82,10 +82,14 @@ def forecast(
         strategy: How the storage is read, instead of the one for the saver's type.
         clock: The time in seconds since the epoch; read once.
 
+    Returns:
+        What each limit would take.
+
     Raises:
-        TypeError: ``checkpointer`` is no saver.
+        TypeError: ``checkpointer`` is no saver, or a limit no number.
         ValueError: A limit that is not finite and > 0.
-        ColourError: The saver is asynchronous.
+        UnsupportedCheckpointerError: A saver that cannot be swept.
+        ColourError: The saver or the resolver is asynchronous.
         StorageError: The threads could not be read.
     """
     looking = _Looking(checkpointer, ttls, policy_resolver, strategy, clock)

@@ -62,14 +62,16 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             transaction. Only False keeps the thread, and so does an exception.
         on_sweep_complete: Receives the result at the end of every sweep.
         on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
-        batch_size: Threads per delete transaction.
+        batch_size: Threads per delete transaction, at least 1.
         max_deletes_per_sweep: Stop after this many deletes, longest overdue first. Where a sweep
             goes over several tenants it is one limit for all, whosever threads they are.
-        grace_seconds: Keep what is deleted in a trash for so long. A run that was under way
-            when its thread was deleted brings the thread back as soon as it saves, and
-            :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
+        grace_seconds: Keep what is deleted in a trash for so long, in seconds or as a timedelta;
+            None deletes for good. A run that was under way when its thread was deleted brings
+            the thread back as soon as it saves, and :meth:`restore` brings back any. SQLite and
+            Postgres; :meth:`setup` is needed once.
         orphan_age_seconds: Remove writes and values that belong to no checkpoint, left by
-            runs whose thread was deleted, once they are older; None leaves them.
+            runs whose thread was deleted, once they are older, in seconds or as a timedelta (a day
+            unless given); None leaves them.
         max_delete_percent: Refuse a sweep whose rules match more than this share of all
             threads: nothing is deleted or pruned, and the result says so (``refused``). It
             costs a second scan, and with a resolver the memory of its answers. Several
@@ -192,11 +194,19 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             no_trash: Erase on the spot, in spite of ``grace_seconds``, and with each thread
                 what the trash has of it already.
 
+        Returns:
+            What was done. Threads that could not be worked on are in its ``errors``.
+
         Raises:
             TypeError: An argument that is neither True nor False.
+            ValueError: The clock gave no time.
             NotSetUpError: ``grace_seconds`` was given and :meth:`setup` was never called.
-            ColourError: The saver or a callback is asynchronous.
+            ColourError: The saver or a callback is asynchronous, or another sweep of this
+                sweeper is under way in the event loop of this thread.
+            TenantRequiredError: No tenant is in scope, and the role does not see every one.
             StorageError: The threads could not be read.
+            AuditError: The audit log cannot be written; the sweep stopped.
+            RuntimeError: Called by a callback of a sweep of this sweeper.
         """
         if not self._strategy.runs_sync:
             raise ColourError(
@@ -218,7 +228,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
 
         Raises:
             ColourError: The saver belongs to another event loop, which runs.
-            StorageError: The threads could not be read.
+            RetentionError: As for :meth:`sweep`, except that callbacks may be asynchronous.
         """
         self._check_loop()
         with self._mine():
@@ -234,11 +244,12 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         Returns once the task runs.
 
         Args:
-            interval_seconds: Pause between two sweeps, lengthened or shortened by up to a
-                tenth at random.
+            interval_seconds: Pause between two sweeps, in seconds or as a timedelta, lengthened
+                or shortened by up to a tenth at random.
 
         Raises:
-            ValueError: The interval is not finite and > 0.
+            TypeError: The interval is neither a number nor a timedelta.
+            ValueError: It is not finite and > 0.
             RuntimeError: Started already.
         """
         await self._loop.start(interval_seconds)

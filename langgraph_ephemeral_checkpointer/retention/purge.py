@@ -90,7 +90,7 @@ def purge_messages(
         and its answer is returned.
 
     Raises:
-        TypeError: If ``saver`` is no saver, or ``older_than`` no duration.
+        TypeError: If ``saver`` is no saver, or another argument of a wrong type.
         ValueError: If ``older_than`` or ``batch_size`` is not positive.
         ColourError: If the saver or the hook is asynchronous.
         UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.

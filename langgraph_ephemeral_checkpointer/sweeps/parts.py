@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """Everything a sweep is told; see :class:`TTLSweeper` for what each means."""
+    """Everything a sweep is told; see :class:`.TTLSweeper` for what each means."""
 
     policy: TTLPolicy
     policy_resolver: PolicyResolver | None
