@@ -32,6 +32,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     UNPIN,
     check_isolation,
     check_role,
+    connecting,
     in_transaction,
     isolation,
     joins,
@@ -89,9 +90,10 @@ class AsyncTenantPostgresSaver(TenantSaver):
             **options: The saver's own.
 
         Raises:
-            StorageUnavailableError: The server cannot be reached with it.
+            StorageError: It cannot be read, or the server cannot be reached with it. No error
+                shows the password.
         """
-        with storage_errors("connecting"):
+        with connecting(conn_string):
             conn = await AsyncConnection.connect(
                 conn_string,
                 autocommit=True,

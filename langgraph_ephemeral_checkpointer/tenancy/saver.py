@@ -32,6 +32,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     UNPIN,
     check_isolation,
     check_role,
+    connecting,
     in_transaction,
     isolation,
     joins,
@@ -84,9 +85,10 @@ class TenantPostgresSaver(TenantSaver):
             **options: The saver's own.
 
         Raises:
-            StorageUnavailableError: The server cannot be reached with it.
+            StorageError: It cannot be read, or the server cannot be reached with it. No error
+                shows the password.
         """
-        with storage_errors("connecting"):
+        with connecting(conn_string):
             conn = Connection.connect(
                 conn_string,
                 autocommit=True,
