@@ -109,7 +109,7 @@ class OrphanRound:
             if not looks and whose not in self._after and sample is not None:
                 # Too much for one sweep. Where each is a process of its own, what lies behind
                 # the first part is only ever reached by going on anywhere.
-                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311
+                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311 - no secret
                 after, looks, sample = strategy.orphans_from(kind, sample), 1, None
         if not dry_run:
             self._after[whose] = after

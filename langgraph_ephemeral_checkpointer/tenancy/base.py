@@ -389,7 +389,7 @@ def _next_version(scope: str | None, current: str | int | None, channel: None = 
     The random tail keeps apart what two runs make of one thread.
     """
     number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
-    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311
+    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311 - no secret
 
 
 def _positive(name: str, duration: object) -> None:
