@@ -20,6 +20,11 @@ AMBIGUOUS = (
 _SCHEME = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
 
 
+def shown(word: str) -> str:
+    """Give a word for a message, or not if it may be a misplaced connection string."""
+    return repr(word) if len(word) <= 30 and not re.search(r"[@=/]", word) else "a value"
+
+
 def is_url(text: str) -> bool:
     """Say whether a connection string has the form of a URL."""
     return _SCHEME.match(text) is not None

@@ -15,11 +15,6 @@ _PASSWORD_KEY = re.compile(r"(?i)(password\s*=\s*)('(?:\\.|[^'\\])*'|[^\s&]+)")
 _USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):[^\s]*@")
 
 
-def shown(word: str) -> str:
-    """Give a word of the command line for a message, or not if it may be a misplaced DSN."""
-    return repr(word) if len(word) <= 30 and not re.search(r"[@=/]", word) else "a value"
-
-
 class Dsn:
     """Where the storage is: a path or a connection string. Its text is not shown by accident.
 

@@ -21,7 +21,8 @@ from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, Saver, o
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
+from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.conninfo import shown
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride
 from langgraph_ephemeral_checkpointer.rules import ConfiguredPolicy, Rules, RulesError, load_rules
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
