@@ -58,10 +58,11 @@ class BackgroundLoop:
         """Start the task and return once it runs; the first tick comes at once.
 
         Args:
-            interval_seconds: Pause between ticks, > 0.
+            interval_seconds: Pause between ticks in seconds, > 0.
 
         Raises:
-            ValueError: The interval is not finite and > 0.
+            TypeError: The interval is neither a number nor a timedelta.
+            ValueError: It is not finite and > 0.
             RuntimeError: Started already.
         """
         interval = positive_seconds("interval_seconds", interval_seconds)

@@ -69,20 +69,6 @@ def postgres_birth(type_column: str) -> str:
     )
 
 
-def postgres_birth_of(thread_id: str, oldest_root_id: str) -> str:
-    """Return a SQL scalar subquery: the birth of a thread, or NULL where it has no marker.
-
-    Args:
-        thread_id: A SQL expression for the thread's id.
-        oldest_root_id: A SQL expression for the id of its oldest root checkpoint.
-    """
-    return (
-        f"(SELECT {postgres_birth('lgec_b.type')} FROM checkpoints lgec_b "
-        f"WHERE lgec_b.thread_id = {thread_id} AND lgec_b.checkpoint_ns = '' "
-        f"AND lgec_b.checkpoint_id = {oldest_root_id})"
-    )
-
-
 def mark_postgres(births: Iterable[tuple[str, str, str]]) -> Plan[Statement, None]:
     """Leave markers.
 

@@ -48,8 +48,11 @@ def compact_sqlite(saver: Any) -> Compaction:
     Args:
         saver: An open ``SqliteSaver``.
 
+    Returns:
+        The sizes before and after.
+
     Raises:
-        StorageError: Too little space on the disk; nothing was done.
+        StorageError: Too little space on the disk, or a database in memory; nothing was done.
         StorageUnavailableError: Others are reading or writing. After a VACUUM that is done
             but not carried over from the log, the next compaction or checkpoint does that.
     """

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -19,6 +18,7 @@ from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 from langgraph_ephemeral_checkpointer.survey import Survey
+from langgraph_ephemeral_checkpointer.sweeps.parts import batches
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -82,10 +82,14 @@ def forecast(
         strategy: How the storage is read, instead of the one for the saver's type.
         clock: The time in seconds since the epoch; read once.
 
+    Returns:
+        What each limit would take.
+
     Raises:
-        TypeError: ``checkpointer`` is no saver.
+        TypeError: ``checkpointer`` is no saver, or a limit no number.
         ValueError: A limit that is not finite and > 0.
-        ColourError: The saver is asynchronous.
+        UnsupportedCheckpointerError: A saver that cannot be swept.
+        ColourError: The saver or the resolver is asynchronous.
         StorageError: The threads could not be read.
     """
     looking = _Looking(checkpointer, ttls, policy_resolver, strategy, clock)
@@ -146,7 +150,7 @@ class _Looking:
                     continue
             if takes:
                 taken[facts.thread_id] = takes
-        for ids in _chunks(taken, _MEASURED_AT_ONCE):
+        for ids in batches(taken, _MEASURED_AT_ONCE):
             sizes = yield Work(partial(self.strategy.measure_threads, ids))
             for thread_id in ids:
                 size = sizes.get(thread_id)
@@ -166,9 +170,3 @@ class _Looking:
             return
         idle = self._now - facts.newest_at
         found.idle[sum(idle >= end for end in BUCKETS)] += 1
-
-
-def _chunks(ids: dict[str, Any], size: int) -> Iterator[list[str]]:
-    rest = iter(ids)
-    while chunk := list(islice(rest, size)):
-        yield chunk

@@ -29,6 +29,7 @@ class SweepMetrics:
 
     Raises:
         ImportError: ``prometheus_client`` is not installed; the message says how to.
+        ValueError: The registry has these metrics already: one object counts for all sweepers.
     """
 
     def __init__(

@@ -79,11 +79,12 @@ class IdleTrimPolicy(TTLPolicy):
 
     Args:
         trim_after_idle_seconds: ``max_checkpoints_per_thread`` is followed for threads
-            without a new checkpoint for longer than this; those of unknown age are left whole.
+            without a new checkpoint for longer than this, in seconds or as a timedelta; those of
+            unknown age are left whole.
 
     Raises:
         ValueError: As of a TTLPolicy; or there is no ``max_checkpoints_per_thread``.
-        TypeError: As of a TTLPolicy.
+        TypeError: As of a TTLPolicy; or ``trim_after_idle_seconds`` is missing.
     """
 
     trim_after_idle_seconds: float | None = None

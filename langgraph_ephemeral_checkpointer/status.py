@@ -88,8 +88,9 @@ def thread_statuses(
         it or not.
 
     Raises:
-        TypeError: ``checkpointer`` is no saver.
-        ColourError: The saver is asynchronous.
+        TypeError: ``checkpointer`` is no saver, or ``policy`` no TTLPolicy.
+        UnsupportedCheckpointerError: A saver that cannot be swept.
+        ColourError: The saver is asynchronous; while iterating, the resolver.
         StorageError: While iterating: the threads could not be read.
     """
     statuses = _Statuses(checkpointer, policy, expired_only, policy_resolver, strategy, clock)

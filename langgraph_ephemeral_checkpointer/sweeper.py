@@ -14,10 +14,9 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_count, checked_flag
+from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_flag
 from langgraph_ephemeral_checkpointer.audit import AuditLog
 from langgraph_ephemeral_checkpointer.background import BackgroundLoop
-from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.errors import ColourError
 from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanMethods, OrphanRound
 from langgraph_ephemeral_checkpointer.plan import adrive, drive
@@ -62,14 +61,16 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             transaction. Only False keeps the thread, and so does an exception.
         on_sweep_complete: Receives the result at the end of every sweep.
         on_after_delete: ``(thread_id, reason)``, once for each thread really deleted.
-        batch_size: Threads per delete transaction.
+        batch_size: Threads per delete transaction, at least 1.
         max_deletes_per_sweep: Stop after this many deletes, longest overdue first. Where a sweep
             goes over several tenants it is one limit for all, whosever threads they are.
-        grace_seconds: Keep what is deleted in a trash for so long. A run that was under way
-            when its thread was deleted brings the thread back as soon as it saves, and
-            :meth:`restore` brings back any. SQLite and Postgres; :meth:`setup` is needed once.
+        grace_seconds: Keep what is deleted in a trash for so long, in seconds or as a timedelta;
+            None deletes for good. A run that was under way when its thread was deleted brings
+            the thread back as soon as it saves, and :meth:`restore` brings back any. SQLite and
+            Postgres; :meth:`setup` is needed once.
         orphan_age_seconds: Remove writes and values that belong to no checkpoint, left by
-            runs whose thread was deleted, once they are older; None leaves them.
+            runs whose thread was deleted, once they are older, in seconds or as a timedelta (a day
+            unless given); None leaves them.
         max_delete_percent: Refuse a sweep whose rules match more than this share of all
             threads: nothing is deleted or pruned, and the result says so (``refused``). It
             costs a second scan, and with a resolver the memory of its answers. Several
@@ -109,49 +110,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         clock: Callable[[], float] = time.time,
     ) -> None:
         check_saver(checkpointer)
-        if not isinstance(policy, TTLPolicy):
-            raise TypeError(f"policy must be a TTLPolicy, not {type(policy).__name__}")
         if strategy is not None and not isinstance(strategy, Strategy):
             raise TypeError(f"strategy must be an instance of Strategy, not {strategy!r}")
-        callbacks = {
-            "policy_resolver": policy_resolver,
-            "on_before_delete": on_before_delete,
-            "on_sweep_complete": on_sweep_complete,
-            "on_after_delete": on_after_delete,
-        }
         check_callable("clock", clock)
-        for name, callback in callbacks.items():
-            if callback is not None:
-                check_callable(name, callback)
-        if audit_log is not None and not isinstance(audit_log, AuditLog):
-            raise TypeError(f"audit_log must be an AuditLog, not {type(audit_log).__name__}")
-        checked_flag("enable_coordination", enable_coordination)
-        checked_flag("safe_delete", safe_delete)
-        checked_count("batch_size", batch_size)
-        if max_deletes_per_sweep is not None:
-            checked_count("max_deletes_per_sweep", max_deletes_per_sweep)
-        if max_delete_percent is not None:
-            checked_percent("max_delete_percent", max_delete_percent)
-        self._strategy = strategy or detect_strategy(checkpointer)
-        if policy.max_checkpoints_per_thread is not None and not self._strategy.can_prune:
-            raise ValueError(
-                f"max_checkpoints_per_thread is not supported for {type(checkpointer).__name__} "
-                f"({type(self._strategy).__name__} cannot prune); leave the rule out"
-            )
         if grace_seconds is not None:
             grace_seconds = positive_seconds("grace_seconds", grace_seconds)
-            if self._strategy.undo is None:
-                raise ValueError(
-                    f"grace_seconds is not supported for {type(checkpointer).__name__} "
-                    f"({type(self._strategy).__name__} has no trash, what it deletes is gone); "
-                    "leave it out, and keep copies by on_before_delete where you need them"
-                )
         if orphan_age_seconds is not None:
             orphan_age_seconds = positive_seconds("orphan_age_seconds", orphan_age_seconds)
-        self._orphan_age_seconds = orphan_age_seconds
-        self._orphan_round = OrphanRound()
-        self._clock = clock
-        self._callbacks = callbacks
         self._settings = SweepSettings(
             policy=policy,
             policy_resolver=policy_resolver,
@@ -167,14 +132,37 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             max_delete_percent=max_delete_percent,
             audit_log=audit_log,
         )
-        if enable_coordination and not self._strategy.can_coordinate:
+        self._strategy = strategy or detect_strategy(checkpointer)
+        self._check_storage(checkpointer)
+        self._orphan_age_seconds = orphan_age_seconds
+        self._orphan_round = OrphanRound()
+        self._clock = clock
+        self._turns = Turns()
+        self._loop = BackgroundLoop(self._tick, "langgraph-ephemeral-checkpointer")
+
+    def _check_storage(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
+        """Refuse what the storage cannot do, and warn of what has no effect on it."""
+        saver, strategy = type(checkpointer).__name__, type(self._strategy).__name__
+        if (
+            self._settings.policy.max_checkpoints_per_thread is not None
+            and not self._strategy.can_prune
+        ):
+            raise ValueError(
+                f"max_checkpoints_per_thread is not supported for {saver} "
+                f"({strategy} cannot prune); leave the rule out"
+            )
+        if self._settings.grace_seconds is not None and self._strategy.undo is None:
+            raise ValueError(
+                f"grace_seconds is not supported for {saver} "
+                f"({strategy} has no trash, what it deletes is gone); "
+                "leave it out, and keep copies by on_before_delete where you need them"
+            )
+        if self._settings.enable_coordination and not self._strategy.can_coordinate:
             logger.warning(
                 "enable_coordination has no effect for %s: only Postgres has a lock that "
                 "instances share",
-                type(checkpointer).__name__,
+                saver,
             )
-        self._turns = Turns()
-        self._loop = BackgroundLoop(self._tick, "langgraph-ephemeral-checkpointer")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self._strategy).__name__}, {self._settings.policy})"
@@ -192,18 +180,26 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             no_trash: Erase on the spot, in spite of ``grace_seconds``, and with each thread
                 what the trash has of it already.
 
+        Returns:
+            What was done. Threads that could not be worked on are in its ``errors``.
+
         Raises:
             TypeError: An argument that is neither True nor False.
+            ValueError: The clock gave no time.
             NotSetUpError: ``grace_seconds`` was given and :meth:`setup` was never called.
-            ColourError: The saver or a callback is asynchronous.
+            ColourError: The saver or a callback is asynchronous, or another sweep of this
+                sweeper is under way in the event loop of this thread.
+            TenantRequiredError: No tenant is in scope, and the role does not see every one.
             StorageError: The threads could not be read.
+            AuditError: The audit log cannot be written; the sweep stopped.
+            RuntimeError: Called by a callback of a sweep of this sweeper.
         """
         if not self._strategy.runs_sync:
             raise ColourError(
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: "
                 "use 'await sweeper.asweep()' instead of sweep()"
             )
-        for name, callback in self._callbacks.items():
+        for name, callback in self._settings.callbacks.items():
             if callback is not None and is_async_callable(callback):
                 raise ColourError(
                     f"{name} is asynchronous: use 'await sweeper.asweep()' instead of sweep()"
@@ -218,7 +214,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
 
         Raises:
             ColourError: The saver belongs to another event loop, which runs.
-            StorageError: The threads could not be read.
+            RetentionError: As for :meth:`sweep`, except that callbacks may be asynchronous.
         """
         self._check_loop()
         with self._mine():
@@ -234,11 +230,12 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         Returns once the task runs.
 
         Args:
-            interval_seconds: Pause between two sweeps, lengthened or shortened by up to a
-                tenth at random.
+            interval_seconds: Pause between two sweeps, in seconds or as a timedelta, lengthened
+                or shortened by up to a tenth at random.
 
         Raises:
-            ValueError: The interval is not finite and > 0.
+            TypeError: The interval is neither a number nor a timedelta.
+            ValueError: It is not finite and > 0.
             RuntimeError: Started already.
         """
         await self._loop.start(interval_seconds)

@@ -127,7 +127,7 @@ class Backend:
     """An open saver.
 
     Attributes:
-        kind: The saver's kind, as in :data:`KINDS`.
+        kind: The saver's kind, one of those below.
         saver: The saver.
         colour: ``sweep`` or ``asweep``: how it is swept here.
         is_async: Whether the saver's methods are the asynchronous ones.

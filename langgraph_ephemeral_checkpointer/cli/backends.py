@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageError
 from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.conninfo import AMBIGUOUS, UNREADABLE
 from langgraph_ephemeral_checkpointer.errors import SchemaMissingError
 from langgraph_ephemeral_checkpointer.lazy import remedy
 
@@ -145,15 +146,27 @@ def conninfo_of(dsn: Dsn, environ: Mapping[str, str]) -> str:
         settings = conninfo_to_dict(dsn.reveal())
     except psycopg.Error:
         # The driver's message quotes the string, and so does the error it comes with.
-        raise CommandError(
-            "the connection string cannot be read (it is not shown, it may hold a password); write "
-            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters as %40 and the "
-            "like, or 'host=... dbname=...'"
-        ) from None
+        raise CommandError(UNREADABLE) from None
     defaults: dict[str, Any] = {"fallback_application_name": "langgraph-ephemeral-checkpointer"}
     if "PGCONNECT_TIMEOUT" not in environ:
         defaults["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
     return make_conninfo(dsn.reveal(), **{**defaults, **settings})
+
+
+def connection_options() -> dict[str, Any]:
+    """Give what every connection to Postgres is opened with.
+
+    Nothing is prepared: behind a pooler in transaction mode each transaction has another
+    session, which does not know the statement or knows another of its name.
+    """
+    from psycopg.rows import dict_row
+
+    return {
+        "autocommit": True,
+        "prepare_threshold": None,
+        "client_encoding": "UTF8",
+        "row_factory": dict_row,
+    }
 
 
 @contextmanager
@@ -224,24 +237,14 @@ def open_tenants(
 @contextmanager
 def _connected(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Any]:
     import psycopg
-    from psycopg.rows import dict_row
 
     try:
-        # Nothing is prepared: behind a pooler in transaction mode each transaction has another
-        # session, which does not know the statement or knows another of its name.
         connection: psycopg.Connection[Any] = psycopg.connect(
-            conninfo_of(dsn, environ),
-            autocommit=True,
-            prepare_threshold=None,
-            client_encoding="UTF8",
-            row_factory=dict_row,
+            conninfo_of(dsn, environ), **connection_options()
         )
     except (psycopg.Error, UnicodeError, ValueError) as error:
         if dsn.is_ambiguous():
-            raise CommandError(
-                "cannot connect to Postgres; what the driver says is not shown, because it may "
-                "hold a part of the password: write the characters @ / ? # in it as %40 %2F %3F %23"
-            ) from None
+            raise CommandError(AMBIGUOUS) from None
         raise CommandError(f"cannot connect to Postgres: {error}") from error
     with closing(connection):
         yield connection
@@ -269,4 +272,4 @@ def optional(extra: str, module: str, name: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        raise CommandError(remedy(f"--backend {extra}", extra, error)) from error
+        raise CommandError(remedy("this command", extra, error)) from error

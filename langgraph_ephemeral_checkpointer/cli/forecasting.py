@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from langgraph_ephemeral_checkpointer.cli.durations import format_duration
 from langgraph_ephemeral_checkpointer.cli.output import row, to_json
 from langgraph_ephemeral_checkpointer.compaction import format_bytes
+from langgraph_ephemeral_checkpointer.durations import format_duration
 from langgraph_ephemeral_checkpointer.forecasting import BUCKETS, Forecast
 
 _WIDTHS = (10, 9, 7)

@@ -16,12 +16,12 @@ from langgraph_ephemeral_checkpointer.cli.arguments import (
     read,
 )
 from langgraph_ephemeral_checkpointer.cli.console import Console
-from langgraph_ephemeral_checkpointer.cli.executable import Executable
+from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.helptext import help_of
 from langgraph_ephemeral_checkpointer.errors import RetentionError
 
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+WRONG_USAGE, INTERRUPTED = 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:

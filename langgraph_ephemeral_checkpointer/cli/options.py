@@ -14,14 +14,15 @@ from typing import Any, Protocol
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.brake import checked_percent
-from langgraph_ephemeral_checkpointer.cli.durations import parse_duration
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
+from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.conninfo import shown
+from langgraph_ephemeral_checkpointer.durations import parse_duration
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.rules.reading import BACKENDS
 
-PLAIN_BACKENDS = ("memory", "sqlite", "postgres")
 TENANT_BACKEND = "tenant-postgres"
-BACKENDS = (*PLAIN_BACKENDS, TENANT_BACKEND)
+PLAIN_BACKENDS = tuple(one for one in BACKENDS if one != TENANT_BACKEND)
 COORDINATED_BACKENDS = ("postgres", TENANT_BACKEND)
 
 _COUNT = re.compile(r"[0-9]{1,18}")

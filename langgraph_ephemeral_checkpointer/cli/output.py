@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.cli.console import Console
-from langgraph_ephemeral_checkpointer.cli.durations import format_duration
+from langgraph_ephemeral_checkpointer.durations import format_duration
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.status import ThreadStatus
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
-from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import (
     CONNECT_TIMEOUT_SECONDS,
     Saver,
+    connection_options,
     conninfo_of,
     known_dsn,
     optional,
@@ -36,17 +36,15 @@ def savers_of(settings: Settings, environ: Mapping[str, str], console: Console) 
         CommandError: A DSN that cannot be read, or a driver that is not installed.
     """
     if settings.backend != "postgres":
-        if settings.backend == options.TENANT_BACKEND:
+        if settings.backend != "memory":
             known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
         if settings.backend == "sqlite":
-            known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
             optional("sqlite", "langgraph.checkpoint.sqlite", "SqliteSaver")
         yield lambda: settings.open(environ, console)
         return
     dsn = known_dsn(settings.backend, settings.dsn, environ, console, settings.dsn_variable)
     saver_class = optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.rows import dict_row
     from psycopg_pool import ConnectionPool
 
     conninfo = conninfo_of(dsn, environ)
@@ -56,7 +54,7 @@ def savers_of(settings: Settings, environ: Mapping[str, str], console: Console) 
     # wanted it, so that the next one tries afresh.
     pool: ConnectionPool[Any] = ConnectionPool(
         conninfo,
-        kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
+        kwargs=connection_options(),
         min_size=0,
         max_size=_POOL_SIZE,
         timeout=patience,

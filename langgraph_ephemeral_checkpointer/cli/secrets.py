@@ -7,16 +7,12 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
+from langgraph_ephemeral_checkpointer import conninfo
+
 HIDDEN = "***"
 
 _PASSWORD_KEY = re.compile(r"(?i)(password\s*=\s*)('(?:\\.|[^'\\])*'|[^\s&]+)")
 _USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*:/{1,2}[^\s:/@]*):[^\s]*@")
-_SCHEME = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
-
-
-def shown(word: str) -> str:
-    """Give a word of the command line for a message, or not if it may be a misplaced DSN."""
-    return repr(word) if len(word) <= 30 and not re.search(r"[@=/]", word) else "a value"
 
 
 class Dsn:
@@ -48,18 +44,11 @@ class Dsn:
 
     def is_url(self) -> bool:
         """Say whether it has the form of a URL."""
-        return _SCHEME.match(self._text) is not None
+        return conninfo.is_url(self._text)
 
     def is_ambiguous(self) -> bool:
-        """Say whether a driver may take a part of the password for something else.
-
-        It would then show that part in its messages. That is so for a URL with one of
-        ``@ / ? #`` in the password that is not percent-encoded.
-        """
-        if not self.is_url():
-            return False
-        userinfo, at, _ = self._text.split("://", 1)[1].rpartition("@")
-        return bool(at) and re.search(r"[@/?#\s]", userinfo) is not None
+        """Say whether a driver may take a part of the password for something else, and show it."""
+        return conninfo.is_ambiguous(self._text)
 
     def secrets(self) -> set[str]:
         """Give every text that must not be shown: the passwords, as typed and decoded."""

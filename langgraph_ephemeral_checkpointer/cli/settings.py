@@ -21,7 +21,8 @@ from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, Saver, o
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, shown
+from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.conninfo import shown
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride
 from langgraph_ephemeral_checkpointer.rules import ConfiguredPolicy, Rules, RulesError, load_rules
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
@@ -138,15 +139,14 @@ def settings_of(command: Any, environ: Mapping[str, str], *, needs_rules: bool =
     policy = options.policy_of(command)
     if policy is not None:
         rules = replace(rules, policy=policy)
-    elif needs_rules and path is None:
-        raise_without_backend(command, rules)
+    backend = _backend(command, rules)
+    if policy is None and needs_rules and path is None:
         raise UsageError(
             "at least one rule is required: --idle-ttl, --hard-age-ttl, --max-checkpoints or "
             "--interrupted-ttl, or a rules file by --config"
         )
     file = rules.sweep
     force = _given(command, "force")
-    backend = raise_without_backend(command, rules)
     return Settings(
         backend=backend,
         dsn=_given(command, "dsn"),
@@ -180,20 +180,15 @@ def _place(command: Any, backend: str, rules: Rules) -> TenantPlace | None:
     )
 
 
-def raise_without_backend(command: Any, rules: Rules) -> str:
+def _backend(command: Any, rules: Rules) -> str:
     """Give the kind of storage.
 
     Raises:
-        UsageError: Neither the line nor the file names one, or it is not there yet.
+        UsageError: Neither the line nor the file names one.
     """
     backend = _either(_given(command, "backend"), rules.database.backend)
     if backend is None:
         raise UsageError("--backend is required, or backend under [database] in the rules file")
-    if backend not in options.BACKENDS:
-        raise UsageError(
-            f"the backend {backend} of the rules file is not supported by this command; it is "
-            f"one of {', '.join(options.BACKENDS)}"
-        )
     return str(backend)
 
 

@@ -10,12 +10,12 @@ from clypi import arg
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, open_saver
 from langgraph_ephemeral_checkpointer.cli.console import Console
-from langgraph_ephemeral_checkpointer.cli.durations import format_duration
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.compaction import Compaction, compact_sqlite
+from langgraph_ephemeral_checkpointer.durations import format_duration
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules import Rules, RulesError, load_rules
 

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
-from langgraph_ephemeral_checkpointer.orphans import PENDING_SENDS, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.orphans import (
+    PENDING_SENDS,
+    Orphan,
+    OrphanKind,
+    OrphanPage,
+)
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.strategies.sql import LIKE_UUID6
 
 T = TypeVar("T")
 SqlPlan: TypeAlias = Plan[Statement, T]
-Cursor: TypeAlias = tuple[str, str, str, str] | None
-"""The kind that is being looked at, and the key behind which to go on."""
+Cursor: TypeAlias = tuple[OrphanKind, str | None, str | None, str | None]
+"""The kind that is being looked at, and the key behind which to go on; no key at its beginning."""
 
 _PARENTLESS = f"""
     NOT EXISTS (
@@ -103,7 +108,7 @@ _DELETE_BLOBS = """
 """
 
 
-def find(before: float, after: Cursor, limit: int) -> SqlPlan[OrphanPage]:
+def find(before: float, after: Cursor | None, limit: int) -> SqlPlan[OrphanPage]:
     """Look at the next ``limit`` keys: first those of writes, then those of blobs.
 
     Args:
@@ -111,7 +116,8 @@ def find(before: float, after: Cursor, limit: int) -> SqlPlan[OrphanPage]:
         after: None, or where the page before ended.
         limit: Keys to look at.
     """
-    kind, thread, ns, name = after or ("writes", None, None, None)
+    start: Cursor = ("writes", None, None, None)
+    kind, thread, ns, name = after or start
     params = {
         "thread": thread,
         "ns": ns,
@@ -120,7 +126,7 @@ def find(before: float, after: Cursor, limit: int) -> SqlPlan[OrphanPage]:
         "cutoff": first_id_at(before),
     }
     rows = yield Statement(_WRITES if kind == "writes" else _BLOBS, params)
-    found = [Orphan(_KINDS[kind], *_key(kind, row), row[-1]) for row in rows if row[-1] > 0]
+    found = [Orphan(kind, *_key(kind, row), row[-1]) for row in rows if row[-1] > 0]
     end = next((row for row in rows if row[-1] <= 0), None)
     if end is not None and -end[-1] == limit:
         return OrphanPage(found, (kind, *end[:2], end[2]))
@@ -146,9 +152,6 @@ def delete(orphans: Sequence[Orphan]) -> SqlPlan[int]:
     return removed
 
 
-_KINDS: dict[str, Any] = {"writes": "writes", "blobs": "blobs"}
-
-
-def _key(kind: str, row: Sequence[Any]) -> tuple[str, str, str, str]:
+def _key(kind: OrphanKind, row: Sequence[Any]) -> tuple[str, str, str, str]:
     thread_id, namespace, name = row[:3]
     return thread_id, namespace, name, row[3] if kind == "blobs" else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import ColourError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.orphans import (
     PAGE_LIMIT,
     SWEEP_LIMIT,
@@ -109,7 +109,7 @@ class OrphanRound:
             if not looks and whose not in self._after and sample is not None:
                 # Too much for one sweep. Where each is a process of its own, what lies behind
                 # the first part is only ever reached by going on anywhere.
-                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311
+                kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311 - no secret
                 after, looks, sample = strategy.orphans_from(kind, sample), 1, None
         if not dry_run:
             self._after[whose] = after
@@ -128,7 +128,11 @@ def _delete(strategy: Strategy, page: OrphanPage, before: float) -> Steps[int]:
 
 
 class OrphanMethods:
-    """What a sweeper offers of orphans; ``a...`` are the same for ``await``."""
+    """What a sweeper offers of orphans.
+
+    The methods whose names begin with ``a`` are for ``await``; they do what the others do, and
+    are the only ones for an asynchronous checkpointer: the others raise ``ColourError`` there.
+    """
 
     _strategy: Strategy
     _orphan_age_seconds: float | None
@@ -138,8 +142,16 @@ class OrphanMethods:
     def orphans(self) -> list[Orphan]:
         """Find the rows that no checkpoint leads to and that are older than the sweeper's limit.
 
+        The limit is ``orphan_age_seconds``, or a day where that is None.
+
+        Returns:
+            The orphans, of every tenant where the storage shows no particular one.
+
         Raises:
-            NotImplementedError: This kind of checkpointer cannot be looked through.
+            UnsupportedCheckpointerError: This kind of checkpointer cannot be looked through.
+            ColourError: The saver is asynchronous.
+            TenantRequiredError: No tenant is in scope, and the role does not see every one.
+            StorageError: The database refused.
         """
         return self._do_orphans(walk)
 
@@ -152,6 +164,9 @@ class OrphanMethods:
 
         Returns:
             How many rows went.
+
+        Raises:
+            RetentionError: As for :meth:`orphans`.
         """
         return self._do_orphans(remove)
 
@@ -163,10 +178,16 @@ class OrphanMethods:
         """Look for orphans behind where another sweeper of the same storage stopped."""
         self._orphan_round = earlier._orphan_round
 
-    def _orphan_times(self) -> tuple[float, float]:
+    def _of_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> Steps[T]:
+        if not self._strategy.can_find_orphans:
+            raise UnsupportedCheckpointerError(
+                f"{type(self._strategy.checkpointer).__name__} cannot be searched for orphans "
+                f"({type(self._strategy).__name__} cannot look for them); remove them by means of "
+                "the storage"
+            )
         now = self._read_clock()
         age = _DAY if self._orphan_age_seconds is None else self._orphan_age_seconds
-        return now - age, now
+        return plan(self._strategy, now - age, now)
 
     def _do_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
         if not self._strategy.runs_sync:
@@ -174,12 +195,11 @@ class OrphanMethods:
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: use the method of "
                 "the same name with an 'a' in front, and await it"
             )
-        steps = SyncSteps(self._strategy)
-        return drive(plan(self._strategy, *self._orphan_times()), steps.perform)
+        return drive(self._of_orphans(plan), SyncSteps(self._strategy).perform)
 
     async def _ado_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
         steps = AsyncSteps(self._strategy)
-        answer = await adrive(plan(self._strategy, *self._orphan_times()), steps.perform)
+        answer = await adrive(self._of_orphans(plan), steps.perform)
         steps.raise_if_cancelled()
         return answer
 

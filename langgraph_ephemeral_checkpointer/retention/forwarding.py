@@ -49,12 +49,12 @@ async def aget_tuple(self: Any, config: Any) -> Any:
 
 def list_(self: Any, config: Any, **options: Any) -> Iterator[Any]:
     """List checkpoints; see the inner saver."""
-    return self.inner.list(config, **options)  # type: ignore[no-any-return]
+    return self.inner.list(config, **options)  # type: ignore[no-any-return]  # of any saver
 
 
 def alist(self: Any, config: Any, **options: Any) -> AsyncIterator[Any]:
     """List checkpoints; see the inner saver."""
-    return self.inner.alist(config, **options)  # type: ignore[no-any-return]
+    return self.inner.alist(config, **options)  # type: ignore[no-any-return]  # of any saver
 
 
 def put(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
@@ -133,7 +133,7 @@ class ThreadImage:
             values=values,
         )
 
-    def finish(self) -> ThreadImage:
+    def finish(self) -> Self:
         """Tie the rows together, once all are in."""
         for checkpoint in self.checkpoints.values():
             if parent := self.checkpoints.get((checkpoint.ns, checkpoint.parent or "")):

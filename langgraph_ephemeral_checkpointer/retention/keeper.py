@@ -155,9 +155,9 @@ class Keeper:
             return list(messages)
         stamped = list(messages)
         names = names_of(messages, place)
-        known = [index for index in bare if names[index] is not None]
+        known = {index: name for index in bare if (name := names[index]) is not None}
         stamps = dict.fromkeys(bare, now)
-        found = self._first_seen.stamps(thread, [names[index] for index in known], now)  # type: ignore[misc]
+        found = self._first_seen.stamps(thread, [*known.values()], now)
         stamps.update(zip(known, found, strict=True))
         for index, stamp in stamps.items():
             stamped[index] = with_stamp(messages[index], stamp)

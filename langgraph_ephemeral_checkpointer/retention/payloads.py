@@ -63,7 +63,7 @@ def facts_at(node: Any) -> Facts | None:
         if len(_known) >= _KNOWN_AT_MOST:
             _known.clear()  # by any thread at any time: what is asked for is not read twice
         _known[name] = facts
-    return facts  # type: ignore[no-any-return]
+    return facts  # type: ignore[no-any-return]  # but for _NEW
 
 
 def items_of(node: Any) -> list[Facts | None]:

@@ -90,7 +90,7 @@ def purge_messages(
         and its answer is returned.
 
     Raises:
-        TypeError: If ``saver`` is no saver, or ``older_than`` no duration.
+        TypeError: If ``saver`` is no saver, or another argument of a wrong type.
         ValueError: If ``older_than`` or ``batch_size`` is not positive.
         ColourError: If the saver or the hook is asynchronous.
         UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.
@@ -243,7 +243,7 @@ def _purge(storage: MessageStorage, options: PurgeOptions) -> Generator[Any, Any
     unseen = set(options.channels or ())
     after = None
     while True:
-        page = yield Work(lambda after=after: storage.page(after, options.batch_size))  # type: ignore[misc]
+        page = yield Work(partial(storage.page, after, options.batch_size))
         for thread_id in page:
             result.thread_count += 1
             try:
@@ -272,7 +272,7 @@ def _purge_thread(
 ) -> Generator[Any, Any, None]:
     handed_over: set[str] = set()
     for attempt in range(_ATTEMPTS):
-        image = yield Work(lambda: storage.read(thread_id))
+        image = yield Work(partial(storage.read, thread_id))
         outcome = decide(image, cutoff, options.channels)
         result.kept.pop(thread_id, None)  # of an attempt before this one
         result.untrimmed.pop(thread_id, None)
@@ -287,7 +287,7 @@ def _purge_thread(
                 yield from _archive(options.hook, thread_id, revive(storage.saver.serde, fresh))
                 handed_over |= outcome.going.keys()
             try:
-                yield Work(lambda: storage.write(image, outcome.changes))  # noqa: B023
+                yield Work(partial(storage.write, image, outcome.changes))
             except ThreadMovedError:
                 if attempt < _ATTEMPTS - 1:
                     continue

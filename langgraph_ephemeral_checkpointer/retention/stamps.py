@@ -114,7 +114,14 @@ def stamp_messages(messages: Iterable[M], now: datetime) -> list[M]:
 
 
 def oldest_message_time(messages: Iterable[BaseMessage]) -> datetime | None:
-    """The oldest readable stamp among the messages, in UTC, or None where there is none."""
+    """The oldest readable stamp among the messages, in UTC, or None where there is none.
+
+    Args:
+        messages: Messages of any kind.
+
+    Raises:
+        TypeError: Something in it is no message.
+    """
     return min(filter(None, map(stamp_of, check_messages(messages))), default=None)
 
 

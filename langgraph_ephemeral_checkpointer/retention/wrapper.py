@@ -40,7 +40,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         clock: Seconds since the epoch.
 
     Raises:
-        TypeError: If ``inner`` is no saver or ``max_age`` no duration.
+        TypeError: If ``inner`` is no saver, or another argument of a wrong type.
         ValueError: If ``max_age`` is not positive.
     """
 

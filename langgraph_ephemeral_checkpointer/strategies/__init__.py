@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Outcome,
     Page,
     Recheck,
+    Size,
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
@@ -53,6 +54,7 @@ __all__ = [
     "Page",
     "PruneOutcome",
     "Recheck",
+    "Size",
     "Strategy",
     "ThreadFacts",
     "Wanted",

@@ -96,7 +96,6 @@ class Strategy(ABC):
     """Whether ``max_checkpoints_per_thread`` is supported."""
     can_coordinate: bool = False
     """Whether :meth:`lock` and :meth:`unlock` keep other sweepers out."""
-
     can_find_orphans: bool = False
     """Whether :meth:`find_orphans` and :meth:`delete_orphans` work."""
     gives_samples: bool = False
@@ -107,7 +106,6 @@ class Strategy(ABC):
     """How many threads :meth:`discard_threads` takes at most in one transaction."""
     tenant: str | None = None
     """Whose threads the storage shows at the moment, where it has tenants."""
-
     batch_limit: int | None = None
     """How many threads :meth:`delete_threads` and :meth:`prune_threads` take at most."""
 
@@ -247,7 +245,12 @@ class Strategy(ABC):
         return None
 
     def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
-        """Delete what is still an orphan of these, and count the rows."""
+        """Delete what is still an orphan of these, and count the rows.
+
+        Args:
+            orphans: What :meth:`find_orphans` gave.
+            before: As for :meth:`find_orphans`, where a row may have become young since.
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot look for orphans")
 
     def set_up(self) -> Maybe[None]:

@@ -161,7 +161,11 @@ class GenericStrategy(Strategy):
         await self.checkpointer.adelete_thread(thread_id)
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Plan[Any, Page]:
-        """Read every thread in one page: a saver's ``list`` cannot be continued later."""
+        """Read every thread in one page: a saver's ``list`` cannot be continued later.
+
+        Raises:
+            StorageError: The saver cannot list without a thread.
+        """
         try:
             threads = yield ListThreads()
         except ColourError:

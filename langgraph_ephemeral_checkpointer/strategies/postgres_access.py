@@ -124,7 +124,11 @@ def _pipe(saver: Any) -> Any:
 
 
 def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Raise where a transaction is open on the connection: the caller would have to commit it."""
+    """Refuse a connection with an open transaction: the caller would have to commit it.
+
+    Raises:
+        StorageUnavailableError: There is one.
+    """
     if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         raise StorageUnavailableError(
             "the Postgres connection has a transaction open that is not the sweeper's, so a delete "

@@ -98,7 +98,8 @@ def detect_strategy(saver: BaseCheckpointSaver[Any]) -> Strategy:
         A strategy on the saver, or on what it wraps.
 
     Raises:
-        UnsupportedCheckpointerError: A saver whose layout cannot be swept.
+        UnsupportedCheckpointerError: A saver whose layout cannot be swept, or that can neither list
+            nor delete threads.
     """
     while isinstance(inner := getattr(saver, "__retained__", None), BaseCheckpointSaver):
         saver = inner

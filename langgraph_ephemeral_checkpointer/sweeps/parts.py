@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.audit import AuditLog
+from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.expiry import Reason, ThreadFacts
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.types import (
@@ -22,7 +24,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """Everything a sweep is told; see :class:`TTLSweeper` for what each means."""
+    """Everything a sweep is told; see :class:`.TTLSweeper` for what each means.
+
+    Raises:
+        TypeError: A callback that cannot be called, or anything else of the wrong type.
+        ValueError: A number out of range.
+    """
 
     policy: TTLPolicy
     policy_resolver: PolicyResolver | None
@@ -37,6 +44,32 @@ class SweepSettings:
     orphan_age_seconds: float | None = None
     max_delete_percent: float | None = None
     audit_log: AuditLog | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.policy, TTLPolicy):
+            raise TypeError(f"policy must be a TTLPolicy, not {type(self.policy).__name__}")
+        for name, callback in self.callbacks.items():
+            if callback is not None:
+                check_callable(name, callback)
+        if self.audit_log is not None and not isinstance(self.audit_log, AuditLog):
+            raise TypeError(f"audit_log must be an AuditLog, not {type(self.audit_log).__name__}")
+        checked_flag("enable_coordination", self.enable_coordination)
+        checked_flag("safe_delete", self.safe_delete)
+        checked_count("batch_size", self.batch_size)
+        if self.max_deletes_per_sweep is not None:
+            checked_count("max_deletes_per_sweep", self.max_deletes_per_sweep)
+        if self.max_delete_percent is not None:
+            checked_percent("max_delete_percent", self.max_delete_percent)
+
+    @property
+    def callbacks(self) -> dict[str, Callable[..., Any] | None]:
+        """What of the user's is called, by name."""
+        return {
+            "policy_resolver": self.policy_resolver,
+            "on_before_delete": self.on_before_delete,
+            "on_sweep_complete": self.on_sweep_complete,
+            "on_after_delete": self.on_after_delete,
+        }
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,6 +1,6 @@
 """One sweep, as a plan: find, verify, delete, prune, report.
 
-The plan yields :class:`Work` for the storage and :class:`Ask` for the user's callbacks
+The plan yields :class:`.Work` for the storage and :class:`.Ask` for the user's callbacks
 and knows nothing of threads, event loops or databases.
 """
 

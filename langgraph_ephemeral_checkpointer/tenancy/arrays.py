@@ -85,7 +85,7 @@ class _PackedDumper(Dumper):
     format = pq.Format.BINARY
 
     def dump(self, obj: Any) -> bytes:
-        return obj.packed()  # type: ignore[no-any-return]
+        return obj.packed()  # type: ignore[no-any-return]  # psycopg types it so
 
 
 class _TextsDumper(_PackedDumper):

@@ -145,7 +145,9 @@ class TenantSaver(BaseCheckpointSaver[str]):
             A context manager.
 
         Raises:
-            ValueError: The tenant is empty.
+            TypeError: The tenant is not a string.
+            ValueError: It is empty, or Postgres cannot hold it as text.
+            ScopeLostError: As the block ends: it is left in another context than it was entered in.
         """
         return self._scopes.scope(checked_tenant(tenant))
 
@@ -166,6 +168,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """The tenant of a thread: the open scope's, else ``tenant_of``'s, else the default.
 
         Raises:
+            ValueError: The thread id is empty, or Postgres cannot hold it as text.
             TenantRequiredError: There is none of the three.
             TenantResolutionError: ``tenant_of`` did not give one.
         """
@@ -201,6 +204,9 @@ class TenantSaver(BaseCheckpointSaver[str]):
         Returns:
             Statements, to be run in this order and in one transaction. Those of the
             maintenance role come last: where the tables are there, run these alone.
+
+        Raises:
+            ValueError: ``maintenance_role`` is empty or PUBLIC.
         """
         return ddl(self.names, maintenance_role)
 
@@ -383,7 +389,7 @@ def _next_version(scope: str | None, current: str | int | None, channel: None = 
     The random tail keeps apart what two runs make of one thread.
     """
     number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
-    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311
+    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311 - no secret
 
 
 def _positive(name: str, duration: object) -> None:

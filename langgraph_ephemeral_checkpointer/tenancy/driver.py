@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
 
+from langgraph_ephemeral_checkpointer.conninfo import AMBIGUOUS, UNREADABLE, is_ambiguous
 from langgraph_ephemeral_checkpointer.errors import (
     RowSecurityError,
     StorageError,
@@ -85,6 +88,27 @@ class storage_errors:  # noqa: N801 - a context manager; as a class, since each 
             raise StorageError(f"{self._doing} failed: {_said(error)} Was it dropped?") from error
         if isinstance(error, (psycopg.Error, UnicodeEncodeError)):
             raise StorageError(f"{self._doing} failed: {_said(error)}") from error
+
+
+@contextmanager
+def connecting(conn_string: str) -> Iterator[None]:
+    """Connect in the block, and let no error show the password.
+
+    Raises:
+        StorageUnavailableError: The server cannot be reached.
+        StorageError: The connection string cannot be read, or something else went wrong.
+    """
+    try:
+        conninfo_to_dict(conn_string)
+    except psycopg.Error:  # which quotes the string, and so does the error it comes with
+        raise StorageError(UNREADABLE) from None
+    try:
+        with storage_errors("connecting"):
+            yield
+    except StorageError:
+        if is_ambiguous(conn_string):
+            raise StorageUnavailableError(AMBIGUOUS) from None
+        raise
 
 
 def _said(error: Exception) -> str:

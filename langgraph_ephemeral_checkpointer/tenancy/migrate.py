@@ -14,6 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
+from langgraph_ephemeral_checkpointer.birth import POSTGRES_PREFIX, time_of_birth
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
@@ -32,8 +33,6 @@ from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.transactions import transaction_on
 
 _PAGE = 200
-_BORN = "born:"
-"""What this package's sweeper leaves in ``checkpoints.type`` of a thread that it pruned."""
 _TASKS = "__pregel_tasks"
 
 _THREADS = """
@@ -354,7 +353,6 @@ def _born(thread: _Thread) -> datetime | None:
     times = []
     for _, checkpoint_id, _, kind, stored, _ in thread.checkpoints:
         times += [time_of_id(checkpoint_id) or time_of_ts(stored.get("ts"))]
-        if kind and kind.startswith(_BORN):
-            mark = kind.removeprefix(_BORN)
-            times += [time_of_id(mark) or time_of_ts(mark)]
+        if kind and kind.startswith(POSTGRES_PREFIX):  # left where a sweep has pruned the thread
+            times += [time_of_birth(kind.removeprefix(POSTGRES_PREFIX))]
     return moment(min((time for time in times if time is not None), default=None))

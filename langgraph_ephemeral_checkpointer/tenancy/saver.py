@@ -32,6 +32,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     UNPIN,
     check_isolation,
     check_role,
+    connecting,
     in_transaction,
     isolation,
     joins,
@@ -82,8 +83,12 @@ class TenantPostgresSaver(TenantSaver):
             prepare_threshold: After how many uses a statement is prepared; None never
                 does, as a pooler in transaction mode may need it.
             **options: The saver's own.
+
+        Raises:
+            StorageError: It cannot be read, or the server cannot be reached with it. No error
+                shows the password.
         """
-        with storage_errors("connecting"):
+        with connecting(conn_string):
             conn = Connection.connect(
                 conn_string,
                 autocommit=True,
@@ -101,6 +106,8 @@ class TenantPostgresSaver(TenantSaver):
             SchemaMissingError: Tables are missing, and ``create_schema`` is False or the role
                 may not make them.
             RowSecurityError: Row-Level Security is void for the role, and required.
+            StorageError: Transactions are not READ COMMITTED unless told so, or the database
+                refused, or is away.
         """
         with self._set_up.lock:
             if self._set_up.done:
@@ -186,8 +193,14 @@ class TenantPostgresSaver(TenantSaver):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete what some runs of the current tenant saved.
 
+        Args:
+            run_ids: The runs, as their checkpoints' metadata has them.
+
         Raises:
-            HistoryNeededError: Later checkpoints of a thread are rebuilt from it.
+            TypeError: ``run_ids`` is one string.
+            TenantRequiredError: No scope is open and there is no default tenant.
+            HistoryNeededError: Later checkpoints of a thread are rebuilt from it. That thread is
+                left whole; the others are done.
         """
         self._run(self._delete_for_runs(run_ids))
 
@@ -195,7 +208,8 @@ class TenantPostgresSaver(TenantSaver):
         """Copy a thread, history and writes included, to a new id of the same tenant.
 
         Raises:
-            CrossTenantError: The ids belong to two tenants.
+            ValueError: The two ids are one.
+            CrossTenantError: They belong to two tenants.
             ThreadExistsError: The target has checkpoints.
         """
         self._run(self._copy_thread(source_thread_id, target_thread_id))
@@ -206,6 +220,10 @@ class TenantPostgresSaver(TenantSaver):
         Args:
             thread_ids: The threads; each is pruned in its own transaction.
             strategy: ``keep_latest`` (and what that one is rebuilt from) or ``delete``.
+
+        Raises:
+            TypeError: ``thread_ids`` is one string.
+            ValueError: Another strategy.
         """
         self._run(self._prune(thread_ids, strategy))
 
@@ -220,11 +238,19 @@ class TenantPostgresSaver(TenantSaver):
     def vacuum(self, days: float) -> int:
         """Delete the current tenant's threads whose newest checkpoint is older.
 
+        A thread with a checkpoint of unknown age is kept; one that waits for a human answer goes.
+        Writes of that age that lost their checkpoint go too.
+
         Args:
             days: Age in days, finite and greater than 0.
 
         Returns:
             The number of threads deleted.
+
+        Raises:
+            TypeError: ``days`` is no number.
+            ValueError: It is not finite and greater than 0.
+            TenantRequiredError: No scope is open and there is no default tenant.
         """
         return self._run(self._vacuum(days))
 
@@ -288,6 +314,8 @@ class TenantPostgresSaver(TenantSaver):
             The number of threads deleted.
 
         Raises:
+            TypeError: ``tenant`` is no string.
+            ValueError: It is empty, or Postgres cannot hold it as text.
             TenantRequiredError: No tenant is named and no scope is open.
         """
         return self._run(self._forget(tenant))

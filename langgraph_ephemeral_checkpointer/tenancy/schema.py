@@ -238,6 +238,9 @@ def ddl(names: Names, maintenance_role: str | None = None) -> list[str]:
         Statements to run in this order, in one transaction. They grant nothing: an
         application role needs USAGE on the schema, and SELECT, INSERT, UPDATE and
         DELETE on the tables.
+
+    Raises:
+        ValueError: ``maintenance_role`` is empty or PUBLIC.
     """
     schema = sql.Identifier(names.schema).as_string(None)
     statements = [f"CREATE SCHEMA IF NOT EXISTS {schema}", *table_ddl(names, _KEYS)]
@@ -269,6 +272,10 @@ def create(names: Names) -> Plan[Batch, None]:
     The lock makes processes that start together queue here; those that come late find
     everything made. The probe at the end is part of the transaction: whatever a trigger
     or a default did to the tables, they are accepted only as they must be.
+
+    Raises:
+        SchemaMismatchError: Something else has those names.
+        SchemaMissingError: A table was not made, although no statement failed.
     """
     yield [Statement("SELECT pg_advisory_xact_lock(%s::bigint)", (names.schema_key,))]
     found, exists = yield [probe(names), Statement(_SCHEMA_EXISTS, (names.schema,))]
@@ -288,11 +295,19 @@ def create(names: Names) -> Plan[Batch, None]:
         ) from error
     (found,) = yield [probe(names)]
     if missing := missing_tables(names, found):
-        raise SchemaMissingError(f"the tables {missing} could not be made in {names.schema}")
+        raise SchemaMissingError(
+            f"not all that was made for {names.schema}.{names.table} is there (missing: "
+            f"{', '.join(missing)}): look for what takes it away, such as an event trigger. "
+            "Nothing was kept"
+        )
 
 
 def refuse_missing(names: Names, missing: Sequence[str]) -> None:
-    """Raise where tables are missing and none may be made."""
+    """Raise where tables are missing and none may be made.
+
+    Raises:
+        SchemaMissingError: Any is.
+    """
     if missing:
         raise SchemaMissingError(
             f"{_listed(names, missing)} do not exist and "

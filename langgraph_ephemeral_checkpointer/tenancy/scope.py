@@ -199,7 +199,10 @@ class Scopes:
         """
         tenant = self.of_thread(source)
         if self.of_thread(target) != tenant:
-            raise CrossTenantError
+            raise CrossTenantError(
+                f"thread {source!r} was not copied to {target!r}, which is another tenant's: a "
+                "thread is copied within one tenant only. Choose an id of the same one"
+            )
         return tenant
 
 
@@ -208,7 +211,8 @@ def _resolve(tenant_of: TenantOf, thread_id: str) -> str:
         tenant: object = tenant_of(thread_id)
     except Exception as error:
         raise TenantResolutionError(
-            f"tenant_of failed for thread {thread_id!r}: {type(error).__name__}"
+            f"tenant_of failed for thread {thread_id!r} ({type(error).__name__}); it must return "
+            "a non-empty string, or open saver.tenant_scope(...)"
         ) from error
     if inspect.iscoroutine(tenant):
         tenant.close()  # else Python warns that it was never awaited
@@ -216,7 +220,8 @@ def _resolve(tenant_of: TenantOf, thread_id: str) -> str:
         return checked_tenant(tenant)
     except (TypeError, ValueError) as error:
         raise TenantResolutionError(
-            f"tenant_of gave no tenant for thread {thread_id!r}: {error}"
+            f"tenant_of gave no tenant for thread {thread_id!r}: {error}; it must return a "
+            "non-empty string, or open saver.tenant_scope(...)"
         ) from error
 
 

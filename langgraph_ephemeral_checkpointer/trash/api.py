@@ -20,7 +20,9 @@ class UndoMethods:
     """The trash of a sweeper: set it up once, look into it, take threads out of it.
 
     The methods whose names begin with ``a`` are for ``await``; they do what the others do, and
-    are the only ones for an asynchronous checkpointer.
+    are the only ones for an asynchronous checkpointer: the others raise ``ColourError`` there. All
+    of them raise ``UnsupportedCheckpointerError`` where this kind of checkpointer has no trash,
+    and ``StorageError`` where the database refuses.
     """
 
     _strategy: Strategy
@@ -31,10 +33,6 @@ class UndoMethods:
 
         Needed once, for ``grace_seconds``; afterwards it only looks. On Postgres it must be
         called by the owner of the checkpointer's tables; whoever saves needs no new right.
-
-        Raises:
-            UnsupportedCheckpointerError: This kind of checkpointer has no trash.
-            StorageError: The database refused.
         """
         self._do(self._setup())
 

@@ -124,6 +124,18 @@ def test_connections_that_died_between_two_sweeps_fail_none(pg_dsn):
         assert not [message for message in one.said if message.get("outcome") == "failed"]
 
 
+def test_the_encoding_of_the_environment_is_not_that_of_its_connections(pg_dsn, tmp_path):
+    """As for the other commands: text that is read as bytes would be refused."""
+    with PostgresSaver.from_conn_string(pg_dsn) as saver:
+        put(saver, ["old-\u00e9"], age_seconds=2 * HOUR)
+    words = ["--backend", "postgres", *RULE]
+    changes = {"LGEC_DSN": pg_dsn, "PGCLIENTENCODING": "SQL_ASCII"}
+    for command in (["status", *words], ["run", *words, "--once", "--json"]):
+        done = run(*command, cwd=tmp_path, **changes)
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["deleted_thread_ids"] == ["old-\u00e9"]
+
+
 def test_once_is_one_sweep_and_its_status(tmp_path):
     path = sqlite_file(tmp_path / "threads.db")
     done = run("run", *on_sqlite(path, "--once", "--json"), cwd=tmp_path)

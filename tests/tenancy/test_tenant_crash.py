@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,8 +16,11 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
-from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
+from langgraph_ephemeral_checkpointer.tenancy import (
+    AsyncTenantPostgresSaver,
+    TenantPostgresSaver,
+)
 from tests.tenancy.graphs import META, at, checkpoint
 
 _VERSION = "{:032}.{}"
@@ -142,6 +146,32 @@ def test_a_pool_recovers_after_the_server_came_back(own_server: str) -> None:
             else:
                 break
         assert found.checkpoint["channel_values"] == {"log": [1]}
+
+
+@pytest.mark.parametrize(
+    "conn_string",
+    [
+        "postgres//bob:hush-hush@localhost/db",
+        "postgresql://bob:hush%zhush@localhost/db",
+        "postgresql://bob:x@hush@localhost:1/db",
+        "postgresql://bob:x/hush@localhost:1/db",
+        "host=localhost port=1 dbname=db password=a hush",
+    ],
+)
+async def test_a_connection_string_with_a_slip_shows_no_part_of_the_password(
+    conn_string: str,
+) -> None:
+    with (
+        pytest.raises(StorageError) as caught,
+        TenantPostgresSaver.from_conn_string(conn_string),
+    ):
+        pass
+    with pytest.raises(StorageError) as acaught:
+        async with AsyncTenantPostgresSaver.from_conn_string(conn_string):
+            pass
+    for error in (caught.value, acaught.value):
+        assert "hush" not in "".join(traceback.format_exception(error))
+        assert "write" in str(error)
 
 
 def test_an_error_never_shows_the_password(app_dsn: str) -> None:

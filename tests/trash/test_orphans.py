@@ -8,7 +8,12 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_ephemeral_checkpointer import Orphan, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer import (
+    Orphan,
+    TTLPolicy,
+    TTLSweeper,
+    UnsupportedCheckpointerError,
+)
 from langgraph_ephemeral_checkpointer.strategies import GenericStrategy, SqliteStrategy
 from tests.trash.graphs import config, plain_graph
 
@@ -220,8 +225,9 @@ class TestMemory:
         saver = InMemorySaver()
         sweeper = TTLSweeper(saver, LONG, strategy=GenericStrategy(saver))
         assert sweeper.sweep().orphan_count == 0
-        with pytest.raises(NotImplementedError, match="cannot look for orphans"):
-            sweeper.orphans()
+        for method in (sweeper.orphans, sweeper.delete_orphans):
+            with pytest.raises(UnsupportedCheckpointerError, match="GenericStrategy cannot look"):
+                method()
 
 
 class TestSqlite:

@@ -109,7 +109,7 @@ def _read(thread_id: str, serde: Any) -> Plan[Statement, _Image]:
     for ns, checkpoint_id, parent, checkpoint, metadata in rows:
         inline = checkpoint.get("channel_values") or {}
         image.add_checkpoint(ns, checkpoint_id, parent, checkpoint, metadata or {}, inline)
-    return image.finish()  # type: ignore[return-value]
+    return image.finish()
 
 
 def _add(image: _Image, place: Place, serde: Any, kind: str, data: bytes | None) -> None:

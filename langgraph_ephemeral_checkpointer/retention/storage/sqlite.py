@@ -106,7 +106,7 @@ def _read(thread_id: str, serde: Any) -> Plan[Statement, _Image]:
         place = Place("write", ns, checkpoint_id, channel, task, idx, path)
         image.written[place] = data
         image.add_value(place, serde, kind, data)
-    return image.finish()  # type: ignore[return-value]
+    return image.finish()
 
 
 def _write(image: _Image, changes: Mapping[Place, Any]) -> Plan[Statement, None]:

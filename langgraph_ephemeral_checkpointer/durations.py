@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from langgraph_ephemeral_checkpointer.cli.secrets import shown
+from langgraph_ephemeral_checkpointer.conninfo import shown
 
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
