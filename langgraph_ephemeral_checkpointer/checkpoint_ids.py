@@ -87,6 +87,28 @@ def first_id_at(seconds: float) -> str:
     return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}-0000-000000000000"
 
 
+def time_of_saved(checkpoint_id: str, ts: object) -> float | None:
+    """Tell when a checkpoint was saved: by its id, or where that holds no time by its ``ts``.
+
+    Returns:
+        Seconds since the Unix epoch, or None where neither tells.
+    """
+    time = time_of_id(checkpoint_id)
+    return time if time is not None else time_of_ts(ts)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Make a time of seconds since the Unix epoch.
+
+    Returns:
+        The time in UTC, or None where there is none or a datetime cannot hold it.
+    """
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 def time_of_ts(ts: object) -> float | None:
     """Read a checkpoint's ``ts``.
 

@@ -32,7 +32,7 @@ class ColourError(RetentionError):
 
 
 class ThreadMovedError(StorageError):
-    """A thread got new checkpoints while it was being deleted; the delete was rolled back."""
+    """A thread changed while it was being worked on; what was done to it was rolled back."""
 
 
 class NotSetUpError(StorageUnavailableError):

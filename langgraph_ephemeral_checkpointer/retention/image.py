@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
 
 from .documents import Document, UnreadableValueError, open_value
@@ -126,7 +126,7 @@ class ThreadImage:
             ns=ns,
             id=checkpoint_id,
             parent=parent,
-            moment=moment_of(checkpoint_id, checkpoint.get("ts")),
+            moment=moment(time_of_saved(checkpoint_id, checkpoint.get("ts"))),
             root=parents.get("") if isinstance(parents, Mapping) else None,
             step=step if isinstance(step, int) else None,
             source=metadata.get("source"),
@@ -172,14 +172,6 @@ class ThreadImage:
 
 def _inline(tree: Any) -> tuple[str, bytes]:
     raise TypeError("a value inside a row is written back with the row")
-
-
-def moment_of(checkpoint_id: str, ts: object = None) -> datetime | None:
-    """When a checkpoint was saved, in UTC: the time in its id, else its own record of it."""
-    seconds = time_of_id(checkpoint_id)
-    if seconds is None:
-        seconds = time_of_ts(ts)
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def waits(writes: Iterable[Place]) -> bool:

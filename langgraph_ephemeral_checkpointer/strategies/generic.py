@@ -10,7 +10,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_saved
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageError,
@@ -68,9 +68,7 @@ class _Seen:
     def add(self, namespace: str, checkpoint_id: str, found: CheckpointTuple) -> None:
         self.checkpoints += 1
         self.namespaces.add(namespace)
-        time = time_of_id(checkpoint_id)
-        if time is None:
-            time = time_of_ts(found.checkpoint.get("ts"))
+        time = time_of_saved(checkpoint_id, found.checkpoint.get("ts"))
         if time is None:
             self.unknown = True
         else:

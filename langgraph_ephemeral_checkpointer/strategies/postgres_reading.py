@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from langgraph_ephemeral_checkpointer.birth import postgres_birth
-from langgraph_ephemeral_checkpointer.checkpoint_ids import UUID6, time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import UUID6, time_of_saved
 from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.plan import Statement
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Size
@@ -168,8 +168,7 @@ def odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]
         return {}
     found = yield Statement(_ODD_ROWS_OF, (text_array(odd),))
     return times_by_thread(
-        (thread_id, time if (time := time_of_id(checkpoint_id)) is not None else time_of_ts(ts))
-        for thread_id, checkpoint_id, ts in found
+        (thread_id, time_of_saved(checkpoint_id, ts)) for thread_id, checkpoint_id, ts in found
     )
 
 

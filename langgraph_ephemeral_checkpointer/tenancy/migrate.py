@@ -15,7 +15,7 @@ from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
 from langgraph_ephemeral_checkpointer.birth import POSTGRES_PREFIX, time_of_birth
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
@@ -25,7 +25,6 @@ from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 from langgraph_ephemeral_checkpointer.tenancy.rows import (
     Target,
     TypedSerializer,
-    moment,
     prepare_save,
 )
 from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
@@ -352,7 +351,7 @@ def _born(thread: _Thread) -> datetime | None:
     """When the thread began, before any pruning; None where nothing tells."""
     times = []
     for _, checkpoint_id, _, kind, stored, _ in thread.checkpoints:
-        times += [time_of_id(checkpoint_id) or time_of_ts(stored.get("ts"))]
+        times += [time_of_saved(checkpoint_id, stored.get("ts"))]
         if kind and kind.startswith(POSTGRES_PREFIX):  # left where a sweep has pruned the thread
             times += [time_of_birth(kind.removeprefix(POSTGRES_PREFIX))]
     return moment(min((time for time in times if time is not None), default=None))

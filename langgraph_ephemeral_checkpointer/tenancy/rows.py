@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -22,7 +22,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Integers, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"
@@ -127,14 +127,6 @@ def thread_target(tenant: str, thread_id: str, config: RunnableConfig) -> Target
     )
 
 
-def moment(seconds: float | None) -> datetime | None:
-    """A time for a column, or None where it is unknown or beyond what a column holds."""
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
 def _column_text(value: object) -> str | None:
     """Text for a column that only helps to find rows; None where it cannot be one."""
     if not isinstance(value, str) or "\0" in value:
@@ -207,9 +199,6 @@ def prepare_save(
     held = {name: version for name, version in versions.items() if name in values}
     channels = Texts(versions)
     callers = _callers(meta.get("parents"))
-    made = time_of_id(checkpoint["id"])
-    if made is None:
-        made = time_of_ts(checkpoint.get("ts"))
     kind, state = serde.dumps_typed((stored, meta))
     return Save(
         target=target,
@@ -229,7 +218,7 @@ def prepare_save(
             "versions": Texts(versions.values()),
             "held": channels if len(held) == len(versions) else Texts(held),
             "delta": Texts(sorted(delta)),
-            "made_at": moment(made),
+            "made_at": moment(time_of_saved(checkpoint["id"], checkpoint.get("ts"))),
             "type": kind,
             "state": state,
             "rebuilt": rebuilt,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,9 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph_ephemeral_checkpointer.checkpoint_ids import (
     first_id_at,
     is_uuid6,
+    moment,
     time_of_id,
+    time_of_saved,
     time_of_ts,
 )
 from tests.aging import uuid6_at, uuid7_at
@@ -114,3 +117,20 @@ def test_iso_times_are_read(ts, seconds):
 )
 def test_any_other_ts_tells_no_time(ts):
     assert time_of_ts(ts) is None
+
+
+def test_a_checkpoint_was_saved_when_its_id_says_the_first_second_of_all_included():
+    assert time_of_saved(first_id_at(0), "2026-01-01T00:00:00+00:00") == 0
+
+
+def test_a_checkpoint_whose_id_tells_no_time_was_saved_when_its_ts_says():
+    assert time_of_saved("one", "1970-01-01T00:00:07+00:00") == 7
+    assert time_of_saved("one", None) is None
+
+
+def test_a_time_that_no_datetime_can_hold_is_no_moment():
+    assert moment(0) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert moment(None) is None
+    beyond = time_of_id("ffffffff-ffff-7000-8000-000000000000")  # a UUID 7 of the year 10889
+    assert beyond is not None
+    assert moment(beyond) is None
