@@ -14,7 +14,7 @@ from statistics import median
 
 DAY = 86_400
 IDLE_TTL = DAY
-SLOW = 20.0
+SLOW = 30.0
 """A run that took this many seconds is not repeated: its own length averages the noise."""
 
 
@@ -147,8 +147,12 @@ def take_turns(rounds: int, **contenders: Callable[[], float]) -> dict[str, list
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Compare the fastest turns: whatever else runs on the machine only ever adds time."""
-    return min(ours) / min(theirs)
+    """Compare the fastest turns: whatever else runs on the machine only ever adds time.
+
+    Of as many turns of each: the more turns somebody has, the faster is the fastest of them.
+    """
+    turns = min(len(ours), len(theirs))
+    return min(ours[:turns]) / min(theirs[:turns])
 
 
 def describe(times: dict[str, list[float]]) -> list[str]:

@@ -208,13 +208,14 @@ ORDER BY c.thread_id, c.checkpoint_id
 """
 
 # In the statements that delete, `s` is a namespace with `below`, from which on everything
-# stays, and `kept`, an object with the ids below that as its keys. A row that another
+# stays, and `kept`, an object with the ids below that as its keys, or NULL where there are none,
+# as nearly always: to look into an empty one for every row is not free. A row that another
 # transaction has changed since the snapshot ends this one in a serialization failure. Where
 # rows are found by a join they are deleted by their ctid, which in one snapshot is exact. (In a
 # partitioned table each partition has a row at that place: see at().)
 _SPACES = """
 WITH spaces AS MATERIALIZED (
-    SELECT thread_id, checkpoint_ns, below, kept::jsonb AS kept
+    SELECT thread_id, checkpoint_ns, below, nullif(kept, '{}')::jsonb AS kept
     FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[])
         AS s (thread_id, checkpoint_ns, below, kept)
 )
@@ -232,7 +233,7 @@ def _gone(columns: str, in_order: bool) -> str:
     return f"""
     SELECT {columns} FROM checkpoints
     WHERE thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
-    AND checkpoint_id < s.below AND NOT s.kept ? checkpoint_id
+    AND checkpoint_id < s.below AND (s.kept IS NULL OR NOT s.kept ? checkpoint_id)
     {_by("checkpoint_id", in_order)}
 """
 
@@ -249,7 +250,7 @@ def _stays(in_order: bool) -> str:
     AND checkpoint_id >= s.below {order})
     UNION ALL
     (SELECT {_VERSIONS} FROM checkpoints
-    WHERE s.kept <> '{{}}' AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
+    WHERE s.kept IS NOT NULL AND thread_id = s.thread_id AND checkpoint_ns = s.checkpoint_ns
     AND checkpoint_id < s.below AND s.kept ? checkpoint_id {order})
 """
 
@@ -344,5 +345,5 @@ DELETE FROM checkpoints WHERE {at("checkpoints", _PLACES_OF_CHECKPOINTS)}
 DELETE_FLAT_CHECKPOINTS = f"""{_SPACES}
 DELETE FROM checkpoints c USING spaces s
 WHERE c.thread_id = s.thread_id AND c.checkpoint_ns = s.checkpoint_ns
-AND c.checkpoint_id < s.below AND NOT s.kept ? c.checkpoint_id
+AND c.checkpoint_id < s.below AND (s.kept IS NULL OR NOT s.kept ? c.checkpoint_id)
 """
