@@ -91,7 +91,8 @@ def measure(options: Options) -> Row:
         ],
         [*describe(times), *refused[:1]],
         why="the ids are found first, then each expired thread is read again in the transaction "
-        "that deletes it, where plain DELETEs have their ids in a table",
+        "that deletes it, where plain DELETEs have their ids in a table; and the disk has to "
+        "confirm a transaction for each batch, where theirs is one",
     )
 
 

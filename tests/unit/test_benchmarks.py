@@ -6,7 +6,7 @@ import psycopg
 
 from benchmarks.__main__ import table
 from benchmarks.data import _document, _rows, _version, fill_postgres
-from benchmarks.harness import Goal, Row, show
+from benchmarks.harness import Goal, Row, ratio, show
 
 
 def row(figure, why="the disk"):
@@ -24,6 +24,12 @@ def test_a_goal_that_is_met_needs_no_excuse():
     for text in ("\n".join(table({"sweep": row(2.0)})), show(row(2.0))):
         assert "met" in text
         assert "the disk" not in text
+
+
+def test_the_fastest_of_as_many_turns_are_compared():
+    assert ratio([4.0, 3.0, 1.0], [2.0]) == 2
+    assert ratio([6.0], [2.0, 3.0, 1.0]) == 3
+    assert ratio([6.0, 4.0], [2.0, 3.0]) == 2
 
 
 def test_a_row_that_failed_stands_in_the_table():
