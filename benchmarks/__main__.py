@@ -87,7 +87,7 @@ def report(rows: dict[str, Row | None], scale: float, minutes: float) -> str:
         + ", ".join(f"{name} {value}" for name, value in SETTINGS.items()),
         f"- the namesake is `{NAMESAKE}`, in an environment of its own",
         "",
-        "Contenders take turns on copies of the same data; the fastest of as many turns are compared.",
+        "Contenders take turns on copies of the same data; the fastest of as many turns count.",
         "",
         *table(rows),
     ]
