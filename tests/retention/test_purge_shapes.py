@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
@@ -306,3 +307,20 @@ def test_histories_nobody_stamped_with_one_id_twice_are_kept_and_reported(backen
 
     assert "how old" in result.kept["t"]
     assert _texts(graph, "log") == ["one", "two"]
+
+
+def test_a_checkpoint_of_a_year_that_no_datetime_holds_keeps_no_purge_from_its_thread(backend):
+    checkpoint = empty_checkpoint()
+    checkpoint["id"] = "ffffffff-ffff-7000-8000-000000000000"  # a UUID 7 of the year 10889
+    checkpoint["channel_values"] = {"messages": [HumanMessage("of no known age", id="1")]}
+    version = f"{1:032}.0123456789"
+    checkpoint["channel_versions"] = {"messages": version}
+    where: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    backend.saver.put(
+        where, checkpoint, {"source": "loop", "step": 1, "parents": {}}, {"messages": version}
+    )
+
+    result = purge_messages(backend.saver, MONTH)
+
+    assert result.errors == {}
+    assert backend.saver.get_tuple(where) is not None
