@@ -18,6 +18,7 @@ from typing import Any
 
 from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.text_arrays import text_array
 
 POSTGRES_PREFIX = "born:"
 """What a marker in ``checkpoints.type`` begins with."""
@@ -75,9 +76,10 @@ def mark_postgres(births: Iterable[tuple[str, str, str]]) -> Plan[Statement, Non
     Args:
         births: Thread id, id of its oldest root checkpoint that stays, birth.
     """
-    columns = [list(column) for column in zip(*births, strict=True)]
+    columns = list(zip(*births, strict=True))
     if columns:
         threads, oldest, values = columns
+        marks = (POSTGRES_PREFIX + value for value in values)
         yield Statement(
             """
             UPDATE checkpoints c SET type = m.type
@@ -85,7 +87,7 @@ def mark_postgres(births: Iterable[tuple[str, str, str]]) -> Plan[Statement, Non
             WHERE c.thread_id = m.thread_id AND c.checkpoint_ns = ''
             AND c.checkpoint_id = m.checkpoint_id
             """,
-            (threads, oldest, [POSTGRES_PREFIX + value for value in values]),
+            (text_array(threads), text_array(oldest), text_array(marks)),
             fetch=False,
         )
 
