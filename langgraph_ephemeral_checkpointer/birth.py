@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_saved
 from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.text_arrays import text_array
 
@@ -41,8 +41,7 @@ def time_of_birth(marker: str | None) -> float | None:
     """Return the time a marker tells, in seconds since the epoch; None where there is none."""
     if marker is None:
         return None
-    time = time_of_id(marker)
-    return time if time is not None else time_of_ts(marker)
+    return time_of_saved(marker, marker)
 
 
 def birth_of(first_id: str, ts: str | None) -> str:
