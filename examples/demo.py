@@ -18,7 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.testing import checkpoint_id_at
 
 FILE = "support.sqlite"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from langgraph_ephemeral_checkpointer.lazy import lazily
+from langgraph_ephemeral_checkpointer.common.lazy import lazily
 
 TYPE_CHECKING = False  # as type checkers have it; typing itself takes a while to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from langgraph_ephemeral_checkpointer.audit import AuditError, AuditLog
     from langgraph_ephemeral_checkpointer.errors import (
         ColourError,
         CrossTenantError,
@@ -34,25 +33,24 @@ if TYPE_CHECKING:
         TrashNotEmptyError,
         UnsupportedCheckpointerError,
     )
-    from langgraph_ephemeral_checkpointer.forecasting import Forecast, aforecast, forecast
-    from langgraph_ephemeral_checkpointer.orphans import Orphan
     from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
-    from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-    from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
-    from langgraph_ephemeral_checkpointer.status import (
+    from langgraph_ephemeral_checkpointer.reports.forecast import Forecast, aforecast, forecast
+    from langgraph_ephemeral_checkpointer.reports.status import (
         ThreadStatus,
         athread_statuses,
         thread_statuses,
     )
+    from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
+    from langgraph_ephemeral_checkpointer.rules import RulesError, policy_from_config
+    from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan
     from langgraph_ephemeral_checkpointer.strategies.registry import register_strategy
+    from langgraph_ephemeral_checkpointer.strategies.trash import TrashedThread
     from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
+    from langgraph_ephemeral_checkpointer.sweeps.audit import AuditError, AuditLog
     from langgraph_ephemeral_checkpointer.tenancy import (
         AsyncTenantPostgresSaver as AsyncTenantPostgresSaver,
     )
-    from langgraph_ephemeral_checkpointer.tenancy import (
-        TenantPostgresSaver as TenantPostgresSaver,
-    )
-    from langgraph_ephemeral_checkpointer.trash import TrashedThread
+    from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver as TenantPostgresSaver
     from langgraph_ephemeral_checkpointer.types import (
         OnAfterDelete,
         OnBeforeDelete,
@@ -109,7 +107,7 @@ __all__ = [
 # Nothing is loaded before it is asked for: LangGraph takes a second, in which Ctrl-C would end the
 # command line in a traceback, and psycopg is an optional dependency.
 _WHERE = {
-    "audit": ("AuditError", "AuditLog"),
+    "sweeps.audit": ("AuditError", "AuditLog"),
     "errors": (
         "ColourError",
         "CrossTenantError",
@@ -133,15 +131,15 @@ _WHERE = {
         "TrashNotEmptyError",
         "UnsupportedCheckpointerError",
     ),
-    "forecasting": ("Forecast", "aforecast", "forecast"),
-    "orphans": ("Orphan",),
+    "reports.forecast": ("Forecast", "aforecast", "forecast"),
+    "strategies.orphans": ("Orphan",),
     "policy": ("PolicyOverride", "TTLPolicy"),
     "result": ("KeepReason", "SweepResult"),
     "rules": ("RulesError", "policy_from_config"),
-    "status": ("ThreadStatus", "athread_statuses", "thread_statuses"),
+    "reports.status": ("ThreadStatus", "athread_statuses", "thread_statuses"),
     "strategies.registry": ("register_strategy",),
     "sweeper": ("TTLSweeper",),
-    "trash": ("TrashedThread",),
+    "strategies.trash": ("TrashedThread",),
     "types": ("OnAfterDelete", "OnBeforeDelete", "OnSweepComplete", "PolicyResolver"),
     "tenancy": ("TenantPostgresSaver", "AsyncTenantPostgresSaver"),
 }

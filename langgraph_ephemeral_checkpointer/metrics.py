@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from langgraph_ephemeral_checkpointer.lazy import remedy
+from langgraph_ephemeral_checkpointer.common.lazy import remedy
 from langgraph_ephemeral_checkpointer.result import SweepResult
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from langgraph_ephemeral_checkpointer.arguments import checked_count
+from langgraph_ephemeral_checkpointer.common.arguments import checked_count
 
 _SECONDS = ("idle_ttl_seconds", "hard_age_ttl_seconds", "interrupted_ttl_seconds")
 

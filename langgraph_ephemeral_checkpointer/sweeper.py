@@ -14,22 +14,22 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_flag
-from langgraph_ephemeral_checkpointer.audit import AuditLog
-from langgraph_ephemeral_checkpointer.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.common.arguments import check_callable, checked_flag
+from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.engine.fair_lock import Turns
+from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanMethods, OrphanRound
-from langgraph_ephemeral_checkpointer.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
+from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
+from langgraph_ephemeral_checkpointer.sweeps.orphans import OrphanMethods, OrphanRound
 from langgraph_ephemeral_checkpointer.sweeps.parts import SweepSettings
 from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
 from langgraph_ephemeral_checkpointer.sweeps.tenants import TenantSweep
-from langgraph_ephemeral_checkpointer.trash.api import UndoMethods
-from langgraph_ephemeral_checkpointer.turns import Turns
+from langgraph_ephemeral_checkpointer.sweeps.undo import UndoMethods
 from langgraph_ephemeral_checkpointer.types import (
     OnAfterDelete,
     OnBeforeDelete,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 
 
 def _sum(seen):

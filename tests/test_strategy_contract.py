@@ -26,10 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies import (
     TenantPostgresStrategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.testing import (
     CONTRACT,
     StrategyContract,

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.strategies import (
     GenericStrategy,
     MemoryStrategy,

@@ -36,8 +36,8 @@ from langgraph_ephemeral_checkpointer.cli.tenants import (
 )
 from langgraph_ephemeral_checkpointer.cli.undo import Orphans, Restore, Setup, Trash
 from langgraph_ephemeral_checkpointer.cli.upkeep import Check, Compact
-from langgraph_ephemeral_checkpointer.forecasting import DEFAULT_TTLS, forecast
-from langgraph_ephemeral_checkpointer.status import ThreadStatus, thread_statuses
+from langgraph_ephemeral_checkpointer.reports.forecast import DEFAULT_TTLS, forecast
+from langgraph_ephemeral_checkpointer.reports.status import ThreadStatus, thread_statuses
 
 __all__ = ["Program", "Status", "Sweep"]
 

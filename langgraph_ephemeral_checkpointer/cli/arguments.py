@@ -23,7 +23,7 @@ from clypi import Command
 
 from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
-from langgraph_ephemeral_checkpointer.conninfo import shown
+from langgraph_ephemeral_checkpointer.common.conninfo import shown
 
 HELP = ("-h", "--help")
 VERSION = "--version"

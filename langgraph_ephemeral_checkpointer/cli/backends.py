@@ -17,9 +17,9 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageError
 from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
-from langgraph_ephemeral_checkpointer.conninfo import AMBIGUOUS, UNREADABLE
+from langgraph_ephemeral_checkpointer.common.conninfo import AMBIGUOUS, UNREADABLE
+from langgraph_ephemeral_checkpointer.common.lazy import remedy
 from langgraph_ephemeral_checkpointer.errors import SchemaMissingError
-from langgraph_ephemeral_checkpointer.lazy import remedy
 
 Saver: TypeAlias = BaseCheckpointSaver[Any]
 

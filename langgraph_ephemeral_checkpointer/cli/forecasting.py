@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 
 from langgraph_ephemeral_checkpointer.cli.output import row, to_json
-from langgraph_ephemeral_checkpointer.compaction import format_bytes
-from langgraph_ephemeral_checkpointer.durations import format_duration
-from langgraph_ephemeral_checkpointer.forecasting import BUCKETS, Forecast
+from langgraph_ephemeral_checkpointer.common.durations import format_duration
+from langgraph_ephemeral_checkpointer.reports.forecast import BUCKETS, Forecast
+from langgraph_ephemeral_checkpointer.strategies.sqlite.compact import format_bytes
 
 _WIDTHS = (10, 9, 7)
 _BAR = 40

@@ -7,19 +7,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from langgraph_ephemeral_checkpointer.audit import version
 from langgraph_ephemeral_checkpointer.cli.app import Program
-from langgraph_ephemeral_checkpointer.cli.arguments import (
-    Chosen,
-    HelpWanted,
-    choose,
-    read,
-)
+from langgraph_ephemeral_checkpointer.cli.arguments import Chosen, HelpWanted, choose, read
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.helptext import help_of
 from langgraph_ephemeral_checkpointer.errors import RetentionError
+from langgraph_ephemeral_checkpointer.sweeps.audit import version
 
 WRONG_USAGE, INTERRUPTED = 2, 130
 

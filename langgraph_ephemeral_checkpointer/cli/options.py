@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from clypi import arg
 
-from langgraph_ephemeral_checkpointer.brake import checked_percent
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
-from langgraph_ephemeral_checkpointer.conninfo import shown
-from langgraph_ephemeral_checkpointer.durations import parse_duration
+from langgraph_ephemeral_checkpointer.common.conninfo import shown
+from langgraph_ephemeral_checkpointer.common.durations import parse_duration
+from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules.reading import BACKENDS
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.cli.console import Console
-from langgraph_ephemeral_checkpointer.durations import format_duration
+from langgraph_ephemeral_checkpointer.common.durations import format_duration
+from langgraph_ephemeral_checkpointer.reports.status import ThreadStatus
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-from langgraph_ephemeral_checkpointer.status import ThreadStatus
 
 # Columns of a fixed width come first and the thread last, so that a table of any length is
 # written as its rows come.

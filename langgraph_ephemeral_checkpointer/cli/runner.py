@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.background import BackgroundLoop, jittered
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
@@ -19,7 +18,8 @@ from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import summary, sweep_json
 from langgraph_ephemeral_checkpointer.cli.pools import Savers
 from langgraph_ephemeral_checkpointer.cli.settings import Settings
-from langgraph_ephemeral_checkpointer.durations import format_duration
+from langgraph_ephemeral_checkpointer.common.durations import format_duration
+from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop, jittered
 from langgraph_ephemeral_checkpointer.metrics import SweepMetrics, outcome_of
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper

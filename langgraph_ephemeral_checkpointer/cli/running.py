@@ -17,7 +17,7 @@ from langgraph_ephemeral_checkpointer.cli.runner import Health, Runner
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.serving import serving
 from langgraph_ephemeral_checkpointer.cli.settings import settings_of
-from langgraph_ephemeral_checkpointer.lazy import remedy
+from langgraph_ephemeral_checkpointer.common.lazy import remedy
 
 DEFAULT_INTERVAL_SECONDS = 300.0
 UNREADY_AFTER = 3

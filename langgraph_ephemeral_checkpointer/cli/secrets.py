@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
-from langgraph_ephemeral_checkpointer import conninfo
+from langgraph_ephemeral_checkpointer.common import conninfo
 
 HIDDEN = "***"
 

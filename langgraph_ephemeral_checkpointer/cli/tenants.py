@@ -194,7 +194,7 @@ class MigrateFromPostgres(Executable):
         place = options.tables_of(self, self.tenant)
         migrate = optional(
             "postgres",
-            "langgraph_ephemeral_checkpointer.tenancy.migrate",
+            "langgraph_ephemeral_checkpointer.strategies.tenant.migrate",
             "migrate_from_postgres",
         )
         seen = 0

@@ -19,10 +19,10 @@ from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TrashNotEmptyError
-from langgraph_ephemeral_checkpointer.orphans import Orphan
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan
+from langgraph_ephemeral_checkpointer.strategies.trash import TrashedThread
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
-from langgraph_ephemeral_checkpointer.trash import TrashedThread
 
 _TRASH_WIDTHS = (20, 20, 15, 8)
 _ORPHAN_WIDTHS = (6, 8, 40)

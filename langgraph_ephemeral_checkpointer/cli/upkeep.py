@@ -14,10 +14,10 @@ from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Execut
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
-from langgraph_ephemeral_checkpointer.compaction import Compaction, compact_sqlite
-from langgraph_ephemeral_checkpointer.durations import format_duration
+from langgraph_ephemeral_checkpointer.common.durations import format_duration
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules import Rules, RulesError, load_rules
+from langgraph_ephemeral_checkpointer.strategies.sqlite.compact import Compaction, compact_sqlite
 
 
 class Check(Executable):

@@ -7,12 +7,12 @@ of messages; ``RetainedCheckpointer`` applies them at every save of any saver;
 
 from __future__ import annotations
 
-from .arguments import OnBeforeTrim
-from .exchanges import trim_messages
-from .purge import apurge_messages, purge_messages
-from .result import PurgeResult
-from .stamps import oldest_message_time, stamp_messages
-from .wrapper import RetainedCheckpointer
+from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.messages.exchanges import trim_messages
+from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
+from langgraph_ephemeral_checkpointer.messages.stamps import oldest_message_time, stamp_messages
+from langgraph_ephemeral_checkpointer.retention.purge import apurge_messages, purge_messages
+from langgraph_ephemeral_checkpointer.retention.wrapper import RetainedCheckpointer
 
 __all__ = [
     "OnBeforeTrim",

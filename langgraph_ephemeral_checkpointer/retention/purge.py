@@ -13,24 +13,22 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
-from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    RetentionError,
-    StorageUnavailableError,
-    ThreadMovedError,
-)
-from langgraph_ephemeral_checkpointer.plan import adrive, drive
-from langgraph_ephemeral_checkpointer.steps import (
+from langgraph_ephemeral_checkpointer.common.arguments import checked_count, checked_flag
+from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.engine.steps import (
     Ask,
     AsyncSteps,
     SyncSteps,
     Work,
     is_async_callable,
 )
-from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
-
-from .arguments import (
+from langgraph_ephemeral_checkpointer.errors import (
+    ColourError,
+    RetentionError,
+    StorageUnavailableError,
+    ThreadMovedError,
+)
+from langgraph_ephemeral_checkpointer.messages.arguments import (
     OnBeforeTrim,
     acall_hook,
     check_age,
@@ -38,11 +36,16 @@ from .arguments import (
     check_channels,
     cutoff_at,
 )
-from .payloads import revive
-from .result import PurgeResult
-from .scrubbing import Outcome, decide
-from .storage import MessageStorage, count_rows, storage_of
-from .wrapper import RetainedCheckpointer
+from langgraph_ephemeral_checkpointer.messages.payloads import revive
+from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
+from langgraph_ephemeral_checkpointer.messages.scrubbing import Outcome, decide
+from langgraph_ephemeral_checkpointer.retention.storages import (
+    MessageStorage,
+    count_rows,
+    storage_of,
+)
+from langgraph_ephemeral_checkpointer.retention.wrapper import RetainedCheckpointer
+from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
 
 logger = logging.getLogger(__name__)
 

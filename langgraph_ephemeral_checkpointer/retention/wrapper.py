@@ -10,11 +10,11 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from . import forwarding
-from .arguments import OnBeforeTrim, check_age
-from .backlog import Thread
-from .keeper import Keeper
-from .result import PurgeResult
+from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim, check_age
+from langgraph_ephemeral_checkpointer.messages.backlog import Thread
+from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
+from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
+from langgraph_ephemeral_checkpointer.retention import forwarding
 
 
 class RetainedCheckpointer(BaseCheckpointSaver[Any]):

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from langgraph_ephemeral_checkpointer.brake import checked_percent
-from langgraph_ephemeral_checkpointer.durations import parse_duration
+from langgraph_ephemeral_checkpointer.common.durations import parse_duration
+from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.rules.model import (
     DatabaseOptions,

@@ -8,42 +8,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.lazy import lazily
-from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
-from langgraph_ephemeral_checkpointer.strategies.base import (
-    Outcome,
-    Page,
-    Recheck,
-    Size,
-    Strategy,
-)
+from langgraph_ephemeral_checkpointer.common.lazy import lazily
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
-from langgraph_ephemeral_checkpointer.strategies.registry import (
-    detect_strategy,
-    register_strategy,
-)
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy, register_strategy
 
 if TYPE_CHECKING:
-    from langgraph_ephemeral_checkpointer.strategies.memory import MemoryStrategy
-    from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    from langgraph_ephemeral_checkpointer.strategies.memory.strategy import MemoryStrategy
+    from langgraph_ephemeral_checkpointer.strategies.postgres.strategy import (
         AsyncPostgresStrategy as AsyncPostgresStrategy,
     )
-    from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    from langgraph_ephemeral_checkpointer.strategies.postgres.strategy import (
         PostgresStrategy as PostgresStrategy,
     )
-    from langgraph_ephemeral_checkpointer.strategies.sqlite import (
+    from langgraph_ephemeral_checkpointer.strategies.sqlite.strategy import (
         AsyncSqliteStrategy as AsyncSqliteStrategy,
     )
-    from langgraph_ephemeral_checkpointer.strategies.sqlite import (
+    from langgraph_ephemeral_checkpointer.strategies.sqlite.strategy import (
         SqliteStrategy as SqliteStrategy,
     )
-    from langgraph_ephemeral_checkpointer.strategies.tenant import (
+    from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import (
         AsyncTenantPostgresStrategy as AsyncTenantPostgresStrategy,
     )
-    from langgraph_ephemeral_checkpointer.strategies.tenant import (
+    from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import (
         TenantPostgresStrategy as TenantPostgresStrategy,
     )
 
@@ -65,13 +56,16 @@ __all__ = [
 ]
 
 _NAMES = {
-    "MemoryStrategy": (f"{__name__}.memory", None),  # what it needs needs modules beside it
-    "SqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
-    "AsyncSqliteStrategy": (f"{__name__}.sqlite", "sqlite"),
-    "PostgresStrategy": (f"{__name__}.postgres", "postgres"),
-    "AsyncPostgresStrategy": (f"{__name__}.postgres", "postgres"),
-    "TenantPostgresStrategy": (f"{__name__}.tenant", "postgres"),
-    "AsyncTenantPostgresStrategy": (f"{__name__}.tenant", "postgres"),
+    "MemoryStrategy": (
+        f"{__name__}.memory.strategy",
+        None,
+    ),  # what it needs needs modules beside it
+    "SqliteStrategy": (f"{__name__}.sqlite.strategy", "sqlite"),
+    "AsyncSqliteStrategy": (f"{__name__}.sqlite.strategy", "sqlite"),
+    "PostgresStrategy": (f"{__name__}.postgres.strategy", "postgres"),
+    "AsyncPostgresStrategy": (f"{__name__}.postgres.strategy", "postgres"),
+    "TenantPostgresStrategy": (f"{__name__}.tenant.strategy", "postgres"),
+    "AsyncTenantPostgresStrategy": (f"{__name__}.tenant.strategy", "postgres"),
 }
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of the module's

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.orphans import Orphan, OrphanKind, OrphanPage
-from langgraph_ephemeral_checkpointer.plan import Plan
-from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.engine.plan import Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.trash.model import Discard, Undo
+from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.trash import Discard, Undo
 
 T = TypeVar("T")
 Maybe: TypeAlias = T | Awaitable[T] | Plan[Any, T]
@@ -225,7 +225,7 @@ class Strategy(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no trash")
 
     def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
-        """Look for rows that no checkpoint leads to; see :mod:`..orphans` for what counts.
+        """Look for rows that no checkpoint leads to; see :mod:`.orphans` for what counts.
 
         Args:
             before: Rows of this moment and later are young, in seconds since the epoch.

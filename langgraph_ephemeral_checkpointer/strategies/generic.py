@@ -10,16 +10,16 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_saved
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_saved
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.engine.plan import Plan
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageError,
     StorageUnavailableError,
     UnsupportedCheckpointerError,
 )
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.plan import Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
 

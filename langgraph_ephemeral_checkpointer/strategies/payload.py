@@ -12,7 +12,7 @@ from typing import Any
 
 import ormsgpack
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_id, time_of_ts
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id, time_of_ts
 
 
 def _skip_extension(_code: int, _data: bytes) -> None:

@@ -15,18 +15,20 @@ _HERE = "langgraph_ephemeral_checkpointer.strategies"
 # By name, so that a backend that is not installed is never imported: a saver of that
 # type cannot exist then.
 _BUILT_IN = {
-    "langgraph.checkpoint.memory.InMemorySaver": f"{_HERE}.memory:MemoryStrategy",
-    "langgraph.checkpoint.sqlite.SqliteSaver": f"{_HERE}.sqlite:SqliteStrategy",
-    "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": f"{_HERE}.sqlite:AsyncSqliteStrategy",
-    "langgraph.checkpoint.postgres.PostgresSaver": f"{_HERE}.postgres:PostgresStrategy",
+    "langgraph.checkpoint.memory.InMemorySaver": f"{_HERE}.memory.strategy:MemoryStrategy",
+    "langgraph.checkpoint.sqlite.SqliteSaver": f"{_HERE}.sqlite.strategy:SqliteStrategy",
+    "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": (
+        f"{_HERE}.sqlite.strategy:AsyncSqliteStrategy"
+    ),
+    "langgraph.checkpoint.postgres.PostgresSaver": f"{_HERE}.postgres.strategy:PostgresStrategy",
     "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": (
-        f"{_HERE}.postgres:AsyncPostgresStrategy"
+        f"{_HERE}.postgres.strategy:AsyncPostgresStrategy"
     ),
     "langgraph_ephemeral_checkpointer.tenancy.saver.TenantPostgresSaver": (
-        f"{_HERE}.tenant:TenantPostgresStrategy"
+        f"{_HERE}.tenant.strategy:TenantPostgresStrategy"
     ),
     "langgraph_ephemeral_checkpointer.tenancy.aio.AsyncTenantPostgresSaver": (
-        f"{_HERE}.tenant:AsyncTenantPostgresStrategy"
+        f"{_HERE}.tenant.strategy:AsyncTenantPostgresStrategy"
     ),
 }
 _REFUSED = {

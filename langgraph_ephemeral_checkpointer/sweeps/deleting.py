@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.audit import SweepAudit
+from langgraph_ephemeral_checkpointer.decisions.expiry import Reason, ThreadFacts, still_expired
+from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.errors import (
     ColourError,
     StorageUnavailableError,
     ThreadMovedError,
 )
-from langgraph_ephemeral_checkpointer.expiry import Reason, ThreadFacts, still_expired
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck, Strategy
+from langgraph_ephemeral_checkpointer.strategies.trash import Discard
+from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
     StoppedEarly,
@@ -25,8 +25,8 @@ from langgraph_ephemeral_checkpointer.sweeps.parts import (
     describe,
 )
 from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
-from langgraph_ephemeral_checkpointer.trash.model import Discard
-from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
+from langgraph_ephemeral_checkpointer.sweeps.trash import SweepTrash
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Callable
 
+from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 logger = logging.getLogger(__name__)
 

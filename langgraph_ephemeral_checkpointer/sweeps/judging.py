@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, judge, trim_to, verdicts
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge, trim_to, verdicts
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
-from langgraph_ephemeral_checkpointer.resolution import Invalid, Steps, resolve
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, SweepSettings
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Invalid, Steps, resolve
 
 
 class SweepJudge:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, batches
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 if TYPE_CHECKING:
     from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
-from langgraph_ephemeral_checkpointer.arguments import check_callable, checked_count, checked_flag
-from langgraph_ephemeral_checkpointer.audit import AuditLog
-from langgraph_ephemeral_checkpointer.brake import checked_percent
-from langgraph_ephemeral_checkpointer.expiry import Reason, ThreadFacts
+from langgraph_ephemeral_checkpointer.common.arguments import (
+    check_callable,
+    checked_count,
+    checked_flag,
+)
+from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
+from langgraph_ephemeral_checkpointer.decisions.expiry import Reason, ThreadFacts
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
 from langgraph_ephemeral_checkpointer.types import (
     OnAfterDelete,
     OnBeforeDelete,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from langgraph_ephemeral_checkpointer.decisions.expiry import Reason
+from langgraph_ephemeral_checkpointer.engine.steps import Ask
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.expiry import Reason
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
-from langgraph_ephemeral_checkpointer.steps import Ask
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome
 from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, describe
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 from langgraph_ephemeral_checkpointer.types import OnAfterDelete
 
 logger = logging.getLogger(__name__)

@@ -12,19 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from langgraph_ephemeral_checkpointer.audit import SweepAudit
-from langgraph_ephemeral_checkpointer.brake import refusal
+from langgraph_ephemeral_checkpointer.decisions.brake import refusal
+from langgraph_ephemeral_checkpointer.decisions.expiry import wanted_by
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
-from langgraph_ephemeral_checkpointer.expiry import wanted_by
-from langgraph_ephemeral_checkpointer.orphans.sweeping import OrphanRound
-from langgraph_ephemeral_checkpointer.paging import read_page
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
+from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.deleting import SweepDelete
 from langgraph_ephemeral_checkpointer.sweeps.frame import framed
 from langgraph_ephemeral_checkpointer.sweeps.judging import SweepJudge
 from langgraph_ephemeral_checkpointer.sweeps.limit import oldest_first
+from langgraph_ephemeral_checkpointer.sweeps.orphans import OrphanRound
+from langgraph_ephemeral_checkpointer.sweeps.paging import read_page
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
     SweepSettings,
@@ -32,9 +31,10 @@ from langgraph_ephemeral_checkpointer.sweeps.parts import (
     describe,
 )
 from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
+from langgraph_ephemeral_checkpointer.sweeps.trash import SweepTrash
 from langgraph_ephemeral_checkpointer.sweeps.trim import SweepTrim
 from langgraph_ephemeral_checkpointer.sweeps.unread import SweepUnread, may_stay_unread
-from langgraph_ephemeral_checkpointer.trash.sweeping import SweepTrash
 
 T = TypeVar("T")
 

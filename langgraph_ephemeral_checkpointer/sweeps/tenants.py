@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
-from langgraph_ephemeral_checkpointer.audit import AuditError
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import ColourError, StorageUnavailableError
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.sweeps.audit import AuditError
 from langgraph_ephemeral_checkpointer.sweeps.frame import framed
 from langgraph_ephemeral_checkpointer.sweeps.limit import oldest_first
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
 
 logger = logging.getLogger(__name__)

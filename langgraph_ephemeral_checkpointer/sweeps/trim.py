@@ -6,15 +6,15 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from langgraph_ephemeral_checkpointer.audit import SweepAudit
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts
-from langgraph_ephemeral_checkpointer.pruning.outcome import PruneOutcome
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, batches, describe
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 logger = logging.getLogger(__name__)
 

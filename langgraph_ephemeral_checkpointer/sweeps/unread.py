@@ -12,12 +12,16 @@ import logging
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import time_of_uuid6
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_uuid6
+from langgraph_ephemeral_checkpointer.decisions.expiry import (
+    Reason,
+    ThreadFacts,
+    idle_before,
+    judge,
+)
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
-from langgraph_ephemeral_checkpointer.expiry import Reason, ThreadFacts, idle_before, judge
-from langgraph_ephemeral_checkpointer.resolution import Steps
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Strategy
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
@@ -26,6 +30,7 @@ from langgraph_ephemeral_checkpointer.sweeps.parts import (
     batches,
 )
 from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
+from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 logger = logging.getLogger(__name__)
 

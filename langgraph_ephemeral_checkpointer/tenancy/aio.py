@@ -21,7 +21,8 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement, adrive
+from langgraph_ephemeral_checkpointer.drivers.transactions import amend, atransaction_on
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
 from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, apurge_storage
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
@@ -43,7 +44,6 @@ from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
-from langgraph_ephemeral_checkpointer.transactions import amend, atransaction_on
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ephemeral_checkpointer.arguments import checked_count, checked_flag
-from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.common.arguments import checked_count, checked_flag
+from langgraph_ephemeral_checkpointer.engine.plan import Plan
+from langgraph_ephemeral_checkpointer.messages.arguments import check_channels
+from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim
-from langgraph_ephemeral_checkpointer.retention.arguments import check_channels
-from langgraph_ephemeral_checkpointer.retention.keeper import Keeper
 from langgraph_ephemeral_checkpointer.retention.purge import PurgeOptions
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
 from langgraph_ephemeral_checkpointer.tenancy.names import Names

@@ -12,13 +12,13 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
-from langgraph_ephemeral_checkpointer.conninfo import AMBIGUOUS, UNREADABLE, is_ambiguous
+from langgraph_ephemeral_checkpointer.common.conninfo import AMBIGUOUS, UNREADABLE, is_ambiguous
+from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
     RowSecurityError,
     StorageError,
     StorageUnavailableError,
 )
-from langgraph_ephemeral_checkpointer.plan import Statement
 from langgraph_ephemeral_checkpointer.tenancy.schema import Role
 
 L = TypeVar("L")

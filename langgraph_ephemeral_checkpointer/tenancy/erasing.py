@@ -10,17 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError, ThreadExistsError
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.pruning import prune
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
-from langgraph_ephemeral_checkpointer.tenancy.survival import (
-    latest_of_each,
-    without_runs,
-)
+from langgraph_ephemeral_checkpointer.tenancy.survival import latest_of_each, without_runs
 
 _BATCH = 100
 """Threads per delete transaction."""

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 
-from langgraph_ephemeral_checkpointer.survivors import Key
+from langgraph_ephemeral_checkpointer.decisions.survivors import Key
 from langgraph_ephemeral_checkpointer.tenancy.survival import Stored
 
 _REMEMBERED = 20_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg import sql
 
-from langgraph_ephemeral_checkpointer.plan import Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.tenancy.wire import Hot, Query
 
 SETTING = "langgraph.tenant"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.engine.plan import Plan
 from langgraph_ephemeral_checkpointer.tenancy import statements as sql
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin

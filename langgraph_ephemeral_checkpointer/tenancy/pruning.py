@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.survivors import Key, LeaveWholeError
+from langgraph_ephemeral_checkpointer.decisions.survivors import Key, LeaveWholeError
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger
 from langgraph_ephemeral_checkpointer.tenancy.names import Names

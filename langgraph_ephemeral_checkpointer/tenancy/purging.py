@@ -8,16 +8,16 @@ from typing import Any
 
 import psycopg
 
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.retention.documents import (
+from langgraph_ephemeral_checkpointer.messages.documents import (
     Document,
     UnreadableValueError,
     open_value,
 )
-from langgraph_ephemeral_checkpointer.retention.image import Place, ThreadImage
-from langgraph_ephemeral_checkpointer.retention.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.retention.storage.base import MessageStorage, count_removed
+from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
+from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
+from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_removed
 from langgraph_ephemeral_checkpointer.tenancy.names import Names, pin
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch

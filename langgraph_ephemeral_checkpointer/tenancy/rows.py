@@ -22,7 +22,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import moment, time_of_saved
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Integers, Texts
 
 DELTA_COUNTERS = "counters_since_delta_snapshot"

@@ -21,7 +21,8 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement, drive
+from langgraph_ephemeral_checkpointer.drivers.transactions import mend, transaction_on
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, drive
 from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
 from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, purge_storage
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
@@ -42,7 +43,6 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
-from langgraph_ephemeral_checkpointer.transactions import mend, transaction_on
 
 T = TypeVar("T")
 

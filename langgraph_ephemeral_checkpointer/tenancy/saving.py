@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.decisions.survivors import LeaveWholeError
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import RetentionError, ThreadDeletedError
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.survivors import LeaveWholeError
 from langgraph_ephemeral_checkpointer.tenancy import statements as sql
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger
 from langgraph_ephemeral_checkpointer.tenancy.memory import Memory

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import SchemaMismatchError, SchemaMissingError
-from langgraph_ephemeral_checkpointer.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.tenancy.names import SETTING, Names
 
 Batch = Sequence[Statement]

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from langgraph_ephemeral_checkpointer.arguments import check_callable
+from langgraph_ephemeral_checkpointer.common.arguments import check_callable
+from langgraph_ephemeral_checkpointer.engine.steps import GIVES_A_COROUTINE, is_async_callable
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
     ScopeLostError,
     TenantRequiredError,
     TenantResolutionError,
 )
-from langgraph_ephemeral_checkpointer.steps import GIVES_A_COROUTINE, is_async_callable
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph_ephemeral_checkpointer import survivors
+from langgraph_ephemeral_checkpointer.decisions import survivors
+from langgraph_ephemeral_checkpointer.decisions.survivors import Contents, Key, Need
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError
-from langgraph_ephemeral_checkpointer.survivors import Contents, Key, Need
 from langgraph_ephemeral_checkpointer.tenancy.rows import EVERY_CHANNEL, Save
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.plan import Plan
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.engine.plan import Plan
+from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from langgraph_ephemeral_checkpointer.testing.threads import (

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.plan import adrive, drive
+from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
 from langgraph_ephemeral_checkpointer.testing.bench import AsyncHands, Bench, SyncHands

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from uuid import UUID
 
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, still_expired
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import StorageError
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, still_expired
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.base import Recheck
 from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
 from langgraph_ephemeral_checkpointer.testing.rule import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from langgraph_ephemeral_checkpointer.steps import Work
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
 from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from langgraph_ephemeral_checkpointer.expiry import Wanted
-from langgraph_ephemeral_checkpointer.interrupts import INTERRUPT
-from langgraph_ephemeral_checkpointer.steps import Work
+from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
+from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
 from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of, store_family
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING

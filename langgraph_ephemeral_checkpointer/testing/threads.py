@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
-from langgraph_ephemeral_checkpointer.interrupts import INTERRUPT
-from langgraph_ephemeral_checkpointer.plan import Plan, adrive, drive
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
 
 CHANNEL = "messages"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langgraph_ephemeral_checkpointer.durations import format_duration, parse_duration
+from langgraph_ephemeral_checkpointer.common.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

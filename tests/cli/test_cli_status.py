@@ -13,9 +13,9 @@ from langgraph_ephemeral_checkpointer import (
     ColourError,
     TTLPolicy,
     athread_statuses,
-    paging,
     thread_statuses,
 )
+from langgraph_ephemeral_checkpointer.sweeps import paging
 from tests.cli.threads import dump, put, run, threads_in
 
 POLICY = TTLPolicy(idle_ttl_seconds=3600)

@@ -18,7 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600.0

@@ -19,9 +19,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from psycopg.rows import dict_row
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.pruning import (
-    PruneOutcome,
-)
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 
 KINDS = ("memory", "sqlite", "async-sqlite", "postgres", "async-postgres")
 POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")

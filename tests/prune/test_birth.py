@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from langgraph_ephemeral_checkpointer import birth
+from langgraph_ephemeral_checkpointer.strategies import births as birth
 from tests.prune.graphs import Driver, exact, new_thread
 from tests.prune.savers import KINDS, open_place
 from tests.prune.test_cases import execute, turn

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from langgraph_ephemeral_checkpointer import survivors
-from langgraph_ephemeral_checkpointer.pruning import postgres
+from langgraph_ephemeral_checkpointer.decisions import survivors
+from langgraph_ephemeral_checkpointer.strategies.postgres import prune as postgres
 from tests.features import HAS_DELTA, HAS_SUBGRAPH_REPLAY
 from tests.prune.histories import check, histories
 

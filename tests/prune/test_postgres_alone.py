@@ -14,9 +14,7 @@ from langgraph.graph import START, StateGraph
 from psycopg.rows import dict_row, tuple_row
 from typing_extensions import TypedDict
 
-from langgraph_ephemeral_checkpointer.plan import drive
-from langgraph_ephemeral_checkpointer.pruning import PruneOutcome, postgres, postgres_statements
-from langgraph_ephemeral_checkpointer.survivors import (
+from langgraph_ephemeral_checkpointer.decisions.survivors import (
     STEP_CHANNEL_PREFIXES,
     STEP_CHANNELS,
     Need,
@@ -24,6 +22,14 @@ from langgraph_ephemeral_checkpointer.survivors import (
     Survivors,
     may_be_rebuilt,
 )
+from langgraph_ephemeral_checkpointer.engine.plan import drive
+from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    prune as postgres,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    prune_statements as postgres_statements,
+)
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from tests.prune.graphs import new_thread
 
 CHANNELS = ("x", "branch", "starting", *STEP_CHANNELS, *(f"{p}a" for p in STEP_CHANNEL_PREFIXES))

@@ -13,9 +13,9 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.rows import dict_row, tuple_row
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.plan import drive
-from langgraph_ephemeral_checkpointer.pruning import prune_postgres
-from langgraph_ephemeral_checkpointer.pruning.postgres_statements import SNAPSHOT
+from langgraph_ephemeral_checkpointer.engine.plan import drive
+from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
+from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
 from tests.features import HAS_UPSTREAM_PRUNE
 from tests.prune.graphs import Driver, exact, new_thread, shape
 from tests.prune.savers import Place

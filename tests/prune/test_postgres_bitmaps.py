@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from langgraph_ephemeral_checkpointer.pruning.postgres_statements import HASHED
+from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import HASHED
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langgraph_ephemeral_checkpointer.survivors import (
+from langgraph_ephemeral_checkpointer.decisions.survivors import (
     Contents,
     LeaveWholeError,
     Row,

@@ -8,8 +8,8 @@ from langgraph.checkpoint.serde import types as serde_types
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_ephemeral_checkpointer.pruning import raw
-from langgraph_ephemeral_checkpointer.survivors import LeaveWholeError
+from langgraph_ephemeral_checkpointer.decisions.survivors import LeaveWholeError
+from langgraph_ephemeral_checkpointer.strategies import raw
 from tests.features import HAS_DELTA
 from tests.prune.graphs import Driver, new_thread
 from tests.prune.savers import KINDS, open_place

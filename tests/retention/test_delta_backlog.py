@@ -17,12 +17,12 @@ from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
+from langgraph_ephemeral_checkpointer.messages.backlog import Backlog
 from langgraph_ephemeral_checkpointer.retention import (
     RetainedCheckpointer,
     apurge_messages,
     purge_messages,
 )
-from langgraph_ephemeral_checkpointer.retention.backlog import Backlog
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}

@@ -19,13 +19,13 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from langgraph_ephemeral_checkpointer.messages.exchanges import facts_of, number, split, verdicts
+from langgraph_ephemeral_checkpointer.messages.stamps import FirstSeen, parse_stamp
 from langgraph_ephemeral_checkpointer.retention import (
     oldest_message_time,
     stamp_messages,
     trim_messages,
 )
-from langgraph_ephemeral_checkpointer.retention.exchanges import facts_of, number, split, verdicts
-from langgraph_ephemeral_checkpointer.retention.stamps import FirstSeen, parse_stamp
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 KEY = "checkpointed_at"

@@ -10,13 +10,13 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 
-from langgraph_ephemeral_checkpointer.retention import payloads
-from langgraph_ephemeral_checkpointer.retention.documents import (
+from langgraph_ephemeral_checkpointer.messages import payloads
+from langgraph_ephemeral_checkpointer.messages.documents import (
     UnreadableValueError,
     open_value,
     unpack,
 )
-from langgraph_ephemeral_checkpointer.retention.taking import scrub, without_gone
+from langgraph_ephemeral_checkpointer.messages.taking import scrub, without_gone
 
 MESSAGES = [
     HumanMessage("GONE", id="gone"),

@@ -20,7 +20,7 @@ from langgraph_ephemeral_checkpointer.retention import (
     apurge_messages,
     purge_messages,
 )
-from langgraph_ephemeral_checkpointer.retention.storage import postgres as postgres_storage
+from langgraph_ephemeral_checkpointer.strategies.postgres import purge as postgres_storage
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver, purging
 
 MONTH = timedelta(days=30)

@@ -37,7 +37,7 @@ from langgraph_ephemeral_checkpointer.retention import (
     apurge_messages,
     purge_messages,
 )
-from langgraph_ephemeral_checkpointer.retention.storage import storage_of
+from langgraph_ephemeral_checkpointer.retention.storages import storage_of
 
 MONTH = timedelta(days=30)
 PLAIN = ["memory", "sqlite", "postgres"]  # the savers that do nothing about messages themselves

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.brake import refusal
+from langgraph_ephemeral_checkpointer.decisions.brake import refusal
 from langgraph_ephemeral_checkpointer.strategies import MemoryStrategy
 from tests import backends
 

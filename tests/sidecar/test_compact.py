@@ -11,8 +11,8 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
 from langgraph_ephemeral_checkpointer.cli import backends
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
 from tests.cli.threads import HOUR, run, threads_in
 
 MB = 1_000_000

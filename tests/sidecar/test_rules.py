@@ -15,7 +15,7 @@ from langgraph_ephemeral_checkpointer import (
     TTLSweeper,
     policy_from_config,
 )
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, trim_to
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, trim_to
 from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy
 from langgraph_ephemeral_checkpointer.rules import RulesError, load_rules
 from langgraph_ephemeral_checkpointer.rules.positions import lines_of_keys

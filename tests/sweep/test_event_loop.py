@@ -10,12 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from langgraph_ephemeral_checkpointer import (
-    ColourError,
-    KeepReason,
-    RetentionError,
-    TTLPolicy,
-)
+from langgraph_ephemeral_checkpointer import ColourError, KeepReason, RetentionError, TTLPolicy
 from langgraph_ephemeral_checkpointer.strategies import GenericStrategy
 from tests import backends, foreign, graphs
 

@@ -12,7 +12,7 @@ from psycopg.errors import LockNotAvailable
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy
 from langgraph_ephemeral_checkpointer.strategies import PostgresStrategy
-from langgraph_ephemeral_checkpointer.trash.postgres import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
 from tests.aging import uuid6_at
 
 DAY = 86400.0

@@ -38,7 +38,7 @@ def _peak(path, threads, **options):
 
 @pytest.mark.parametrize("options", [{}, {"max_deletes_per_sweep": 100}], ids=["all", "limited"])
 def test_a_scan_of_many_threads_needs_no_more_than_one_of_few(tmp_path, monkeypatch, options):
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.paging.PAGE_SIZE", 500)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.paging.PAGE_SIZE", 500)
     few = _peak(tmp_path / "few.db", 2_000, **options)
     many = _peak(tmp_path / "many.db", 20_000, **options)
     assert many < 1.5 * few

@@ -15,7 +15,7 @@ from langgraph_ephemeral_checkpointer import (
     TTLPolicy,
     TTLSweeper,
 )
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, judge
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge
 from langgraph_ephemeral_checkpointer.strategies import Outcome, Page, Strategy
 from tests import backends, foreign
 
@@ -220,7 +220,7 @@ async def test_threads_that_are_kept_each_time_do_not_starve_the_next(backend):
 
 @one_each
 async def test_pages_and_batches_of_any_size_see_each_thread_once(backend, monkeypatch):
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.paging.PAGE_SIZE", 3)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.paging.PAGE_SIZE", 3)
     for n in range(10):
         await backend.plant(f"t{n}", NOW - (1000 if n % 3 else 10))
     for batch_size in (1, 2, 50):

@@ -11,7 +11,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg.rows import dict_row
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.trash.postgres import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
 from tests.aging import uuid6_at
 
 NOW = 1_750_000_000.0

@@ -14,11 +14,7 @@ from langgraph_ephemeral_checkpointer import (
     thread_statuses,
 )
 from langgraph_ephemeral_checkpointer.strategies import GenericStrategy, MemoryStrategy
-from langgraph_ephemeral_checkpointer.testing import (
-    check_strategy,
-    checkpoint_id_at,
-    save_thread,
-)
+from langgraph_ephemeral_checkpointer.testing import check_strategy, checkpoint_id_at, save_thread
 from langgraph_ephemeral_checkpointer.testing.threads import make_step, put, timestamp
 
 NOW = 1_750_000_000.0

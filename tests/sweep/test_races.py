@@ -17,8 +17,8 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, Work
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
-from langgraph_ephemeral_checkpointer.steps import AsyncSteps, Work
 from langgraph_ephemeral_checkpointer.strategies import MemoryStrategy
 from tests import backends
 from tests.aging import uuid6_at

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at, is_uuid6
-from langgraph_ephemeral_checkpointer.expiry import Wanted
-from langgraph_ephemeral_checkpointer.plan import drive
-from langgraph_ephemeral_checkpointer.strategies.postgres_reading import scan
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at, is_uuid6
+from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
+from langgraph_ephemeral_checkpointer.engine.plan import drive
+from langgraph_ephemeral_checkpointer.strategies.postgres.find import scan
 from tests.aging import uuid6_at
 
 NOW = 1_750_000_000.0

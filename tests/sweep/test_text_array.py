@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from langgraph_ephemeral_checkpointer.text_arrays import text_array
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 
 ODD = [
     "",

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
 from tests.aging import uuid6_at, uuid7_at
 
 DAY = 86400.0

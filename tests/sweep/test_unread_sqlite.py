@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, Work
 from langgraph_ephemeral_checkpointer.errors import StorageError
-from langgraph_ephemeral_checkpointer.steps import AsyncSteps, Work
 from tests import backends
 from tests.aging import uuid6_at, uuid7_at
 
@@ -118,7 +118,7 @@ async def is_gone(backend, thread_id, _head):
     ],
 )
 async def test_a_thread_that_is_not_surely_idle_stays_as_it_is(backend, event, monkeypatch):
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.sqlite._VARIABLES", 5)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.sqlite.strategy._VARIABLES", 5)
     ids = [f"t{number}" for number in range(9)]  # more than go into one statement
     heads = [await backend.plant(thread_id, OLD) for thread_id in ids]
     await backend.plant("other", OLD)

@@ -12,10 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 
 _numbers = itertools.count()
 

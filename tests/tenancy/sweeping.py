@@ -9,10 +9,7 @@ from typing import Any
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_ephemeral_checkpointer import SweepResult, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 
 WAYS = ("sweep", "asweep", "asweep of a synchronous saver", "sweep on a pool", "asweep on a pool")
 NOW = 1_800_000_000.0

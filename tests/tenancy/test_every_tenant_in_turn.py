@@ -16,7 +16,7 @@ from langgraph_ephemeral_checkpointer import (
     TTLSweeper,
 )
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
-from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
+from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import TenantPostgresStrategy
 from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests.tenancy.sweeping import DAY, NOW, WAYS, Sweeping
 

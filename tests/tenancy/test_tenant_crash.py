@@ -17,10 +17,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from tests.tenancy.graphs import META, at, checkpoint
 
 _VERSION = "{:032}.{}"

@@ -12,14 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from langgraph_ephemeral_checkpointer.decisions.survivors import LeaveWholeError
 from langgraph_ephemeral_checkpointer.errors import ThreadDeletedError
-from langgraph_ephemeral_checkpointer.survivors import LeaveWholeError
 from langgraph_ephemeral_checkpointer.tenancy.rows import prepare_save, thread_target
-from langgraph_ephemeral_checkpointer.tenancy.survival import (
-    Stored,
-    latest_of_each,
-    newest_roots,
-)
+from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, latest_of_each, newest_roots
 from tests.tenancy.graphs import META, at, checkpoint
 
 NAMESPACES = ("", "", "", "", "", "sub", "call:1", "call:2")

@@ -13,10 +13,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from langgraph_ephemeral_checkpointer.errors import StorageError
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy import saver as saver_module
 from tests.tenancy.graphs import META, at, checkpoint
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langgraph.graph import END, START, StateGraph
 
-from langgraph_ephemeral_checkpointer.survivors import Row
+from langgraph_ephemeral_checkpointer.decisions.survivors import Row
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.memory import Memory
 from langgraph_ephemeral_checkpointer.tenancy.survival import Contents, Stored, newest_roots

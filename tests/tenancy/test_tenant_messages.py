@@ -24,10 +24,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    TenantRequiredError,
-)
+from langgraph_ephemeral_checkpointer.errors import ColourError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.retention import (
     PurgeResult,
     RetainedCheckpointer,

@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Command, Send
 
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
-from langgraph_ephemeral_checkpointer.tenancy.migrate import migrate_from_postgres
+from langgraph_ephemeral_checkpointer.strategies.tenant.migrate import migrate_from_postgres
 from tests.cli.threads import command, environment, run
 from tests.tenancy.graphs import HAS_DELTA, checkpoint, config, delta_graph, everything_graph, say
 
@@ -187,7 +187,7 @@ def test_threads_of_every_name_move_or_are_reported(
     source: PostgresSaver, make_saver: Any, monkeypatch: Any
 ) -> None:
     """In pages; a name that no thread here can have is said, and so is one without a tenant."""
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.tenancy.migrate._PAGE", 2)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.tenant.migrate._PAGE", 2)
     names = ["A", "a", "a ", "a'b", "a%b", "\u00fc", "u\u0308", "1", "z" * 500, " ", "no tenant"]
     for name in ["", *names]:
         place = {"configurable": {"thread_id": name, "checkpoint_ns": ""}}
@@ -297,7 +297,7 @@ def test_a_thread_that_cannot_be_copied_is_reported_and_the_others_are(
 
 def test_the_source_is_read_in_a_transaction_that_cannot_write(pg_dsn: str) -> None:
     from langgraph_ephemeral_checkpointer.errors import StorageError
-    from langgraph_ephemeral_checkpointer.tenancy.migrate import _reading
+    from langgraph_ephemeral_checkpointer.strategies.tenant.migrate import _reading
 
     with PostgresSaver.from_conn_string(pg_dsn) as source:
         with pytest.raises(StorageError) as caught, _reading(source) as cursor:

@@ -157,10 +157,10 @@ def test_many_are_gone_through_in_parts_and_each_part_comes_round(
     make_saver: Any, monkeypatch: Any
 ) -> None:
     """Each tenant has its own round; a delete locks a bounded number of threads."""
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 3)
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.PAGE_LIMIT", 4)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.SWEEP_LIMIT", 3)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.PAGE_LIMIT", 4)
     monkeypatch.setattr(
-        "langgraph_ephemeral_checkpointer.strategies.tenant_tables.LOCKED_THREADS", 2
+        "langgraph_ephemeral_checkpointer.strategies.tenant.tables.LOCKED_THREADS", 2
     )
     with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
         for tenant in ("a", "b"):
@@ -185,7 +185,7 @@ def test_sweeps_that_are_processes_of_their_own_reach_everything(
     make_saver: Any, monkeypatch: Any
 ) -> None:
     """The first part never has an orphan, and there is no memory of where one had come to."""
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 4)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.SWEEP_LIMIT", 4)
     with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
         for n in range(30):
             place = put(saver, f"t{n:02}", 1)
@@ -207,7 +207,7 @@ def test_sweeps_that_are_processes_of_their_own_reach_everything(
 def test_a_later_sweeper_goes_on_where_an_earlier_one_stopped(
     make_saver: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 2)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.SWEEP_LIMIT", 2)
     with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
         for n in range(10):
             leave(saver, f"t{n}")

@@ -14,10 +14,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests import pgbouncer
 from tests.cli.threads import run

@@ -551,7 +551,7 @@ def test_a_saver_whose_filter_is_forgotten_is_still_held_back(
             text = render(template).replace("%(tenant)s::text", "tenant_of_row.tenant")
             return text.replace("WHERE c.tenant = tenant_of_row.tenant", "WHERE true")
 
-        from langgraph_ephemeral_checkpointer.plan import Statement
+        from langgraph_ephemeral_checkpointer.engine.plan import Statement
         from langgraph_ephemeral_checkpointer.tenancy.names import pin as pinned
 
         text = cut("SELECT c.state FROM {checkpoints} c WHERE c.tenant = %(tenant)s::text")

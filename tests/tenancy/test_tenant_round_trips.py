@@ -9,10 +9,7 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from tests.tenancy.graphs import HAS_DELTA, META, at, checkpoint, config, delta_graph, put
 from tests.tenancy.relay import Calls, Relay, relay
 

@@ -13,8 +13,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 from psycopg_pool import ConnectionPool
 
+from langgraph_ephemeral_checkpointer.engine.plan import drive
 from langgraph_ephemeral_checkpointer.errors import StorageError, ThreadDeletedError
-from langgraph_ephemeral_checkpointer.plan import drive
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.survival import Stored, newest_roots
 from tests.tenancy.graphs import (

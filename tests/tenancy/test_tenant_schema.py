@@ -15,10 +15,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     SchemaMismatchError,
     SchemaMissingError,
 )
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from tests.tenancy.graphs import at, put
 
 TABLES = ("agent_threads", "agent_threads_blobs", "agent_threads_writes")

@@ -8,10 +8,7 @@ from typing import Any
 
 import psycopg
 
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from tests.tenancy.graphs import META, at, checkpoint, put
 
 TURNS = 25

@@ -23,7 +23,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantRequiredError,
     UnsupportedCheckpointerError,
 )
-from langgraph_ephemeral_checkpointer.strategies.tenant import TenantPostgresStrategy
+from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import TenantPostgresStrategy
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests.tenancy.graphs import (
@@ -266,7 +266,7 @@ def test_a_checkpoint_that_comes_past_the_saver_keeps_its_thread(
             )
         ]
         copied = ", ".join("'zz'" if name == "checkpoint_id" else name for name in columns)
-        from langgraph_ephemeral_checkpointer.strategies import tenant_tables as module
+        from langgraph_ephemeral_checkpointer.strategies.tenant import tables as module
 
         original = module.erase_statements
 
@@ -310,7 +310,7 @@ def test_without_a_tenant_an_ordinary_role_is_told_so(make_saver: Any, sweep: Sw
 
 
 def test_batches_pages_and_a_limit(make_saver: Any, monkeypatch: Any, sweep: Sweeping) -> None:
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.paging.PAGE_SIZE", 3)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.paging.PAGE_SIZE", 3)
     with make_saver() as saver:
         for n in range(10):
             save_thread(saver, f"t{n}", [OLD - n])

@@ -14,10 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
-from langgraph_ephemeral_checkpointer.tenancy import (
-    AsyncTenantPostgresSaver,
-    TenantPostgresSaver,
-)
+from langgraph_ephemeral_checkpointer.tenancy import AsyncTenantPostgresSaver, TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy import statements as sql
 from langgraph_ephemeral_checkpointer.tenancy.rows import prepare_save, thread_target
 from tests.tenancy.graphs import META, at, checkpoint, put

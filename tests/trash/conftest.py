@@ -14,7 +14,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.strategies import PostgresStrategy
-from langgraph_ephemeral_checkpointer.trash.postgres import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
 
 THREADS = 400
 SWEEPER = """

@@ -124,8 +124,8 @@ def test_pending_sends_that_a_stored_checkpoint_reads_from_its_lost_parent_are_k
 
 
 def test_a_large_table_is_gone_through_in_parts_and_each_part_comes_round(backend, monkeypatch):
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.SWEEP_LIMIT", 3)
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.orphans.sweeping.PAGE_LIMIT", 4)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.SWEEP_LIMIT", 3)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.PAGE_LIMIT", 4)
     with backend.open() as saver:
         for number in range(10):
             run_into_a_deleted_thread(saver, f"t{number}")

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from langgraph_ephemeral_checkpointer import background
-from langgraph_ephemeral_checkpointer.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.engine import background
+from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop
 
 LIMIT = 20
 

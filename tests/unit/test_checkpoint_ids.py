@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base.id import uuid6
 
-from langgraph_ephemeral_checkpointer.checkpoint_ids import (
+from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import (
     first_id_at,
     is_uuid6,
     moment,

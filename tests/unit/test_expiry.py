@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy
-from langgraph_ephemeral_checkpointer.expiry import (
+from langgraph_ephemeral_checkpointer.decisions.expiry import (
     ThreadFacts,
     judge,
     still_expired,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from langgraph_ephemeral_checkpointer.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 
 
 @pytest.mark.parametrize(

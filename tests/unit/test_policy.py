@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langgraph_ephemeral_checkpointer import TTLPolicy
-from langgraph_ephemeral_checkpointer.expiry import ThreadFacts, judge, wanted_by
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge, wanted_by
 
 SECONDS = ["idle_ttl_seconds", "hard_age_ttl_seconds", "interrupted_ttl_seconds"]
 HUGE = [timedelta.max, 10**400, 1e308, sys.float_info.max, 2**1024]

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from langgraph_ephemeral_checkpointer.engine.fair_lock import Turns
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.turns import Turns
 
 LIMIT = 20  # seconds after which a test has deadlocked
 

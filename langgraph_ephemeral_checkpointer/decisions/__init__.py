@@ -1,0 +1,1 @@
+"""Decisions: pure functions, the clock passed in, no I/O."""

@@ -1,0 +1,1 @@
+"""What psycopg needs whatever the tables: transactions that end, arrays."""

@@ -1,0 +1,1 @@
+"""How plans are run, synchronously and asynchronously; nothing of what is planned."""

@@ -1,0 +1,1 @@
+"""Retention per message: stamps, exchanges, and what a purge changes; no storage."""

@@ -1,0 +1,133 @@
+"""What users pass in: ages, names of channels, and archive hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias, TypeVar
+
+from langchain_core.messages import BaseMessage
+
+from langgraph_ephemeral_checkpointer.common.arguments import check_callable
+from langgraph_ephemeral_checkpointer.errors import ColourError
+
+M = TypeVar("M", bound=BaseMessage)
+
+OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
+"""Called with the thread id and the messages about to go; may be async in async code."""
+
+
+def check_age(age: object, name: str) -> timedelta:
+    """A positive duration, from a timedelta or a number of seconds.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If it is not positive and finite.
+    """
+    if isinstance(age, (int, float)) and not isinstance(age, bool):
+        try:
+            age = timedelta(seconds=age)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{name} must be a finite duration, not {age!r}") from error
+    if not isinstance(age, timedelta):
+        raise TypeError(f"{name} must be a timedelta or seconds, not {type(age).__name__}")
+    if age <= timedelta(0):
+        raise ValueError(f"{name} must be longer than nothing, not {age!r}")
+    return age
+
+
+def check_moment(moment: object, name: str) -> None:
+    """Refuse what is no moment.
+
+    Raises:
+        TypeError: If it is no datetime; a date is none.
+    """
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be a datetime, not {type(moment).__name__}")
+
+
+def check_messages(messages: Iterable[M]) -> list[M]:
+    """A new list of the same messages.
+
+    Raises:
+        TypeError: If it is one message, or something in it is no message.
+    """
+    if isinstance(messages, BaseMessage):
+        raise TypeError("messages must be a list of messages, not one message")
+    found = list(messages)
+    for message in found:
+        if not isinstance(message, BaseMessage):
+            raise TypeError(
+                f"messages must be messages of langchain_core, not {type(message).__name__}; "
+                "its convert_to_messages() makes them"
+            )
+    return found
+
+
+def check_calls(clock: object, hook: object) -> None:
+    """Refuse a clock or an archive hook that cannot be called.
+
+    Raises:
+        TypeError: If one of them is neither callable nor, for the hook, None.
+    """
+    check_callable("clock", clock)
+    if hook is not None:
+        check_callable("on_before_trim", hook)
+
+
+def cutoff_at(seconds: float, age: timedelta) -> datetime:
+    """The moment before which an exchange is older than an age.
+
+    Args:
+        seconds: The time now, in seconds since the epoch.
+        age: The age; longer than recorded history means that nothing is that old.
+    """
+    try:
+        return datetime.fromtimestamp(seconds, UTC) - age
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def check_channels(channels: Collection[str] | None) -> frozenset[str] | None:
+    """The names of channels, or None for all.
+
+    Raises:
+        TypeError: If it is one name instead of a collection of names.
+    """
+    if isinstance(channels, (str, bytes)):
+        raise TypeError(f"channels must be a collection of names, not the one name {channels!r}")
+    return None if channels is None else frozenset(channels)
+
+
+def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]) -> None:
+    """Call an archive hook from synchronous code.
+
+    Raises:
+        ColourError: If the hook is asynchronous.
+    """
+    if hook is None:
+        return
+    answer = hook(thread_id, messages)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ColourError(
+            "on_before_trim is asynchronous, but the checkpointer is used synchronously; "
+            "pass a plain function, or use the graph with ainvoke() and apurge_messages()"
+        )
+
+
+async def acall_hook(
+    hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]
+) -> None:
+    """Call an archive hook from asynchronous code; a plain one runs off the event loop."""
+    if hook is None:
+        return
+    if inspect.iscoroutinefunction(hook):
+        await hook(thread_id, messages)
+        return
+    answer = await asyncio.to_thread(hook, thread_id, messages)
+    if inspect.isawaitable(answer):
+        await answer

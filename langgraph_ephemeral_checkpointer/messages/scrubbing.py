@@ -1,0 +1,436 @@
+"""What of a stored thread goes when old exchanges go. Pure: an image in, changes out.
+
+Three kinds of places hold what was said in an exchange:
+
+- the channels that hold conversations, at every checkpoint: they lose the exchange;
+- the writes that led to those values, which for a DeltaChannel are the value itself: they
+  lose its messages;
+- what a step left behind: its input, the tasks it sent, interrupts and the answers to them.
+  These hold text in any form, so they are emptied where the exchange they belong to goes,
+  and elsewhere they lose the messages that go.
+
+A step belongs to the exchange that is in progress at the checkpoint it led to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from langgraph_ephemeral_checkpointer.messages.exchanges import (
+    HUMAN,
+    NO_ID,
+    Facts,
+    began,
+    digest_of,
+    last_opening,
+    opening,
+    split,
+    verdicts,
+)
+from langgraph_ephemeral_checkpointer.messages.folding import name_in
+from langgraph_ephemeral_checkpointer.messages.image import (
+    END,
+    START,
+    Checkpoint,
+    Place,
+    ThreadImage,
+    waits,
+)
+from langgraph_ephemeral_checkpointer.messages.payloads import (
+    keep_items,
+    keep_written,
+    picked,
+    taken,
+    written,
+)
+from langgraph_ephemeral_checkpointer.messages.taking import GONE, scrub, without_gone
+from langgraph_ephemeral_checkpointer.messages.unheard import unheard_in
+from langgraph_ephemeral_checkpointer.messages.versions import STEP_CHANNELS, Version, Versions
+
+REMOVE = object()
+"""In place of a new value: the place is emptied."""
+
+_SYSTEM = "system"
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What to do about a thread."""
+
+    changes: dict[Place, Any]
+    """The new tree of each place that changes, or ``REMOVE``."""
+    going: dict[str, Any]
+    """The messages that go, by key, each as the node of a tree."""
+    untrimmed: dict[str, str]
+    """Why a channel was not trimmed, by channel."""
+    unknown_age: bool = False
+    """Whether an exchange stays because nothing tells how old it is."""
+    interrupted: bool = False
+    """Whether an exchange that is old enough stays because an interrupt waits for it."""
+    channels_seen: set[str] = dataclasses.field(default_factory=set)
+    """Every channel that holds anything."""
+
+
+def decide(
+    image: ThreadImage, cutoff: datetime, channels: Collection[str] | None = None
+) -> Outcome:
+    """Decide what goes from a stored thread.
+
+    Args:
+        image: The thread.
+        cutoff: Exchanges that began before this moment go.
+        channels: The channels to look at; None means every one that holds conversations.
+
+    Returns:
+        The changes, and what could not be done.
+    """
+    return _Scrubbing(image, cutoff, channels).outcome()
+
+
+class _Scrubbing:
+    def __init__(
+        self, image: ThreadImage, cutoff: datetime, channels: Collection[str] | None
+    ) -> None:
+        self.image = image
+        self.cutoff = cutoff
+        self.channels = channels
+        self.namespaces = image.namespaces()
+        self.history = Versions(image, channels)
+        self.versions = self.history.found
+        self.result = Outcome(
+            {}, {}, self.history.untrimmed, channels_seen=self.history.channels_seen
+        )
+        self.dead: set[tuple[str, str]] = set()
+        self.over: set[tuple[str, str]] = set()
+        self.unheard: dict[Place, dict[str, Any]] = {}
+        self.chatting: set[str] = set()
+
+    def outcome(self) -> Outcome:
+        for ns, rows in self.namespaces.items():
+            held = self.history.collect(ns, rows)
+            unheard = unheard_in(self.image, rows, held, self.channels)
+            self.unheard |= unheard
+            if unheard or any(held.values()):
+                self.chatting.add(ns)
+        born = self.history.ages()
+        protected = self._protected()
+        self._judge("", born, protected)
+        self.dead = {(row.ns, row.id) for row in self.namespaces.get("", ()) if self._is_dead(row)}
+        for ns in self.namespaces:
+            if ns:
+                self._judge(ns, born, protected, whole=self._is_dead_call(ns))
+        for ns, rows in self.namespaces.items():
+            whole = self._is_dead_call(ns)
+            self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
+            self.over |= {(ns, row.id) for row in rows if whole or self._exchange_goes(row)}
+        self._gather()
+        self._change()
+        return self.result
+
+    # -- exchanges ----------------------------------------------------------------------
+
+    def _protected(self) -> set[str]:
+        """The messages whose exchange a pending interrupt will resume."""
+        protected: set[str] = set()
+        for ns, rows in self.namespaces.items():
+            if self._waits(ns):
+                for version in self.versions.get((ns, rows[-1].id), {}).values():
+                    if key := last_opening(version.facts):
+                        protected.add(key)
+        return protected
+
+    def _waits(self, ns: str) -> bool:
+        """Whether a pending interrupt will resume what is going on in a namespace.
+
+        An interrupt inside a subgraph is mirrored at the root's head. One that is not was
+        given up: the thread went on without an answer. Where the root's checkpoint is not
+        stored, it may still be on its way, and the subgraph's own tells.
+        """
+        head, root = self.namespaces[ns][-1], self.namespaces.get("", [])
+        if ns and ("", head.root or "") not in self.image.checkpoints:
+            return waits(head.writes)
+        return (head.root if ns else head.id) == root[-1].id and waits(root[-1].writes)
+
+    def _judge(
+        self,
+        ns: str,
+        born: Mapping[str, datetime],
+        protected: Collection[str],
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Decide which messages go, at every checkpoint of a namespace."""
+        by_channel: dict[str, list[Version]] = {}
+        for row in self.namespaces.get(ns, ()):
+            for channel, version in self.versions.get((ns, row.id), {}).items():
+                by_channel.setdefault(channel, []).append(version)
+        for channel, versions in by_channel.items():
+            for version in versions:
+                facts = version.facts
+                if whole:
+                    version.goes = [fact.role != _SYSTEM for fact in facts]
+                    continue
+                version.goes = verdicts(facts, self.cutoff, born=born, protected=protected)
+                bare = verdicts(facts, self.cutoff, born=born)
+                self.result.interrupted |= bare != version.goes
+                openings = (opening(facts, exchange) for exchange in split(facts))
+                self.result.unknown_age |= any(
+                    first and began(first, born) is None for first in openings
+                )
+            if (ns, channel) in self.image.delta and not whole:
+                self._agree(versions, born, protected)
+
+    def _agree(
+        self, versions: list[Version], born: Mapping[str, datetime], protected: Collection[str]
+    ) -> None:
+        """Let a message that stays in one version of a delta channel stay in all of them.
+
+        The versions share their writes, so a message is in all of them or in none; and with
+        a message its whole exchange stays.
+        """
+        held = set(protected)
+        while True:
+            go, stay = _sorted_out(versions)
+            if not go & stay:
+                return
+            held |= go & stay
+            for version in versions:
+                version.goes = verdicts(version.facts, self.cutoff, born=born, protected=held)
+
+    def _is_dead(self, row: Checkpoint) -> bool:
+        """Whether the exchange that the step after this checkpoint belongs to goes."""
+        if row.children:
+            return all(
+                self._exchange_goes(self.image.checkpoints[row.ns, child]) for child in row.children
+            )
+        old = row.moment is not None and row.moment < self.cutoff
+        return old and not waits(row.writes) and self._exchange_goes(row)
+
+    def _exchange_goes(self, row: Checkpoint) -> bool:
+        versions = self.versions.get((row.ns, row.id), {}).values()
+        talking = [version for version in versions if _says(version)]
+        if talking:
+            return all(_last_goes(version) for version in talking)
+        if row.ns not in self.chatting:
+            return False
+        if row.moment is None:
+            self.result.unknown_age = True
+            return False
+        old = row.moment < self.cutoff
+        if old and self._waits(row.ns) and not self._talks(row.ns):
+            self.result.interrupted = True  # and no conversation tells what it waits in
+            return False
+        return old
+
+    def _talks(self, ns: str) -> bool:
+        """Whether any checkpoint of a namespace holds a message that may go one day."""
+        return any(
+            _says(version)
+            for row in self.namespaces[ns]
+            for version in self.versions.get((ns, row.id), {}).values()
+        )
+
+    def _is_dead_call(self, ns: str) -> bool:
+        """Whether the rows of one call of a subgraph belong to a step whose exchange goes."""
+        if ":" not in ns:
+            return False  # a subgraph with a memory of its own, which outlives the call
+        roots = {row.root for row in self.namespaces[ns]}
+        return all(root is not None and ("", root) in self.dead for root in roots)
+
+    # -- changes ------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """The messages that go from somewhere and stay nowhere."""
+        go, stay = _sorted_out(
+            version for versions in self.versions.values() for version in versions.values()
+        )
+        self.gone = go - stay
+        self.stays = {digest_of(key) or key for key in stay}
+        # A copy elsewhere of a message without an id is known by its words alone.
+        self.gone_words = {digest_of(key) for key in go} - {digest_of(key) for key in stay}
+
+    def _change(self) -> None:
+        owners = self.image.owners()
+        done: set[Place] = set()
+        for versions in self.versions.values():
+            for version in versions.values():
+                place = version.place
+                if place is None or place in done or not any(version.goes):
+                    continue
+                done.add(place)
+                tree = self.image.documents[place].tree
+                self._going(picked(tree, version.goes), version)
+                self.result.changes[place] = keep_items(tree, version.goes)
+        for place, document in self.image.documents.items():
+            holders = owners.get(place, [])
+            if place.kind in {"sends", "metadata"}:
+                holders = [self.image.checkpoints[place.ns, place.holder]]
+            # An output belongs to the exchange it ended, all else to the one it led to.
+            ended = self.dead if place.channel != END or place.kind == "write" else self.over
+            dead = bool(holders) and all((row.ns, row.id) in ended for row in holders)
+            if place.kind == "write" and not holders:
+                self._change_adrift(place, document.tree)
+            elif place not in done:
+                self._change_place(place, document.tree, holders, dead=dead)
+
+    def _change_place(
+        self, place: Place, tree: Any, holders: list[Checkpoint], *, dead: bool
+    ) -> None:
+        if place.channel in STEP_CHANNELS or place.kind in {"sends", "metadata"}:
+            if dead:
+                if all(self._led_nowhere(row) for row in holders):
+                    self._hand_over(self.unheard.get(place, {}))
+                self.result.changes[place] = REMOVE
+                return
+            if any(map(self._is_resumed, holders)):
+                left = self._resumable(tree)
+            else:
+                left = without_gone(scrub(tree, self._is_past))
+        elif place.kind == "write" and (place in self.unheard or self._is_conversation(place)):
+            if dead and not holders[0].children:
+                left = self._pending(place, tree, holders[0])
+            else:
+                left = self._written(place, tree, dead=dead)
+        else:
+            return
+        if left is not tree:
+            self.result.changes[place] = left
+
+    def _is_resumed(self, row: Checkpoint) -> bool:
+        """Whether an answer to a pending interrupt goes on from a checkpoint."""
+        return row is self.namespaces[row.ns][-1] and self._waits(row.ns)
+
+    def _resumable(self, tree: Any) -> Any:
+        """What stays of the tasks and the question of a step that waits for an answer.
+
+        The task that gets the answer, and the human who gives it, may rely on a message that
+        they were given by itself; a list of messages may be shorter than it was.
+        """
+        left = scrub(tree, self._is_gone, alone=False)
+        left = tree if left is GONE else left
+        self.result.interrupted |= scrub(left, self._is_gone) is not left
+        return left
+
+    def _is_conversation(self, place: Place) -> bool:
+        return any(
+            ns == place.ns and place.channel in versions
+            for (ns, _), versions in self.versions.items()
+        )
+
+    def _written(self, place: Place, tree: Any, *, dead: bool) -> Any:
+        if (place.ns, place.channel) in self.image.delta:
+            # By name, as the orders to remove a message that goes must go with it.
+            self._hand_over(taken(tree, lambda fact: name_in(fact, place) in self.gone))
+            return keep_written(tree, lambda fact: name_in(fact, place) not in self.gone)
+        if not dead:
+            self._hand_over(taken(tree, self._is_gone))
+            return keep_written(tree, lambda fact: not self._is_gone(fact))
+        # The next checkpoint has what this write did, without what goes. Its messages may
+        # have got their ids only after it was stored, so all of them go.
+        self._hand_over(
+            taken(tree, lambda fact: fact.role != _SYSTEM and not fact.key.startswith(NO_ID))
+        )
+        return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
+
+    def _change_adrift(self, place: Place, tree: Any) -> None:
+        """Change a write whose checkpoint is not stored: by the stamps of its messages alone.
+
+        The run that wrote it has died, or will store the checkpoint yet. A message is never
+        older than its exchange, so one that is too old goes in either case.
+        """
+        if any(map(self._waits, self.namespaces)):
+            return
+
+        def goes(fact: Facts) -> bool:
+            old = fact.stamp is not None and fact.stamp < self.cutoff
+            return (old and fact.role != _SYSTEM) or self._is_gone(fact)
+
+        if place.channel in STEP_CHANNELS:
+            left = without_gone(scrub(tree, goes))
+        elif self._is_conversation(place):
+            self._hand_over(taken(tree, goes))
+            left = keep_written(tree, lambda fact: not goes(fact))
+        else:
+            return
+        if left is not tree:
+            self.result.changes[place] = left
+
+    def _led_nowhere(self, row: Checkpoint) -> bool:
+        """Whether no message came of the step after a checkpoint."""
+        return not any(
+            version.facts
+            for child in row.children
+            for version in self.versions.get((row.ns, child), {}).values()
+        )
+
+    def _pending(self, place: Place, tree: Any, row: Checkpoint) -> Any:
+        """What stays of a write that no checkpoint has the result of.
+
+        Up to the first human message it belongs to the exchange in progress, which goes. A
+        human message opens one of its own, and may have come long after the checkpoint: its
+        age is known by its stamp, or where the checkpoint's own input says the same.
+        """
+        asked = {
+            key
+            for source in row.values.values()
+            if source.channel == START
+            for key in self.unheard.get(source, {})
+        }
+        going: set[str] = set()
+        goes = True
+        for fact in written(tree):
+            if fact.role in HUMAN:
+                known = fact.stamp or (row.moment if fact.key in asked else None)
+                self.result.unknown_age |= known is None
+                goes = known is not None and known < self.cutoff
+            if goes and fact.role != _SYSTEM:
+                going.add(fact.key)
+        self._hand_over(taken(tree, lambda fact: fact.key in going))
+        return keep_written(tree, lambda fact: fact.key not in going)
+
+    def _is_gone(self, fact: Facts) -> bool:
+        said = digest_of(fact.key)
+        return said in self.gone_words if said else fact.key in self.gone
+
+    def _is_past(self, fact: Facts) -> bool:
+        """Whether a message goes from a step that nothing will go on from.
+
+        One that no channel holds any more goes by its own stamp, as it is never older than
+        its exchange: an interrupt kept it when the channels lost it.
+        """
+        if self._is_gone(fact):
+            return True
+        old = fact.stamp is not None and fact.stamp < self.cutoff
+        return old and fact.role != _SYSTEM and (digest_of(fact.key) or fact.key) not in self.stays
+
+    def _hand_over(self, nodes: Mapping[str, Any]) -> None:
+        for key, node in nodes.items():
+            self.result.going.setdefault(key, node)
+
+    def _going(self, nodes: list[Any], version: Version) -> None:
+        keys = [fact.key for fact, gone in zip(version.facts, version.goes, strict=True) if gone]
+        for key, node in zip(keys, nodes, strict=True):
+            self.result.going[key] = node
+
+
+def _sorted_out(versions: Iterable[Version]) -> tuple[set[str], set[str]]:
+    """The messages that go from some version, and those that stay in some version."""
+    go: set[str] = set()
+    stay: set[str] = set()
+    for version in versions:
+        for fact, gone in zip(version.facts, version.goes, strict=True):
+            (go if gone else stay).add(fact.key)
+    return go, stay
+
+
+def _says(version: Version) -> bool:
+    """Whether a conversation has more in it than rules for the model, which never go."""
+    return any(fact.role != _SYSTEM for fact in version.facts)
+
+
+def _last_goes(version: Version) -> bool:
+    last = split(version.facts)[-1]
+    return all(version.goes[index] for index in last if version.facts[index].role != _SYSTEM)

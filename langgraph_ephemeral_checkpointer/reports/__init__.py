@@ -1,0 +1,1 @@
+"""What is there and what a sweep would do; nothing is written."""

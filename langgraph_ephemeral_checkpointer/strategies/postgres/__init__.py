@@ -1,0 +1,1 @@
+"""PostgresSaver and AsyncPostgresSaver."""

@@ -1,0 +1,198 @@
+"""A transaction on whatever a Postgres saver works on: a connection, a pipeline or a pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow, tuple_row
+
+from langgraph_ephemeral_checkpointer.drivers.transactions import atransaction_on, transaction_on
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive, drive
+from langgraph_ephemeral_checkpointer.errors import (
+    RetentionError,
+    StorageError,
+    StorageUnavailableError,
+    ThreadMovedError,
+)
+
+T = TypeVar("T")
+SqlPlan: TypeAlias = Plan[Statement, T]
+
+
+def run(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan of statements in one transaction of a ``PostgresSaver``.
+
+    Statements are not prepared: the planner then knows the arrays, and poolers that give
+    each transaction another session do not mind.
+
+    Raises:
+        StorageError: The plan's transaction was rolled back.
+    """
+    with errors_mapped(), transaction(saver) as cursor:
+
+        def perform(step: Statement) -> Any:
+            cursor.execute(step.sql, step.params, prepare=False)
+            if step.fetch:
+                return cursor.fetchall()
+            if pipe := _pipe(saver):  # the row count comes with the next sync
+                pipe.sync()
+            return cursor.rowcount
+
+        return drive(plan, perform)
+
+
+async def arun(saver: Any, plan: Plan[Statement, T]) -> T:
+    """Run a plan in one transaction of an ``AsyncPostgresSaver``; otherwise as :func:`run`."""
+    with errors_mapped():
+        async with atransaction(saver) as cursor:
+
+            async def perform(step: Statement) -> Any:
+                await cursor.execute(step.sql, step.params, prepare=False)
+                if step.fetch:
+                    return await cursor.fetchall()
+                if pipe := _pipe(saver):  # the row count comes with the next sync
+                    await pipe.sync()
+                return cursor.rowcount
+
+            return await adrive(plan, perform)
+
+
+@contextmanager
+def transaction(saver: Any) -> Iterator[Cursor[TupleRow]]:
+    """Open a transaction of a ``PostgresSaver`` and give a cursor of plain tuples.
+
+    A pool is not locked: it gives nobody the same connection twice.
+    """
+    with (
+        _connection(saver) as connection,
+        transaction_on(connection),
+        connection.cursor(row_factory=tuple_row) as cursor,
+    ):
+        yield cursor
+
+
+@contextmanager
+def _connection(saver: Any) -> Iterator[Connection[Any]]:
+    _refuse_closed(saver.conn)
+    if not isinstance(saver.conn, Connection):
+        with saver.conn.connection() as connection:
+            _refuse_bytes(connection)
+            yield connection
+        return
+    with saver.lock:
+        if pipe := _pipe(saver):
+            pipe.sync()
+        refuse_open_transaction(saver.conn)
+        _refuse_bytes(saver.conn)
+        yield saver.conn
+
+
+@asynccontextmanager
+async def atransaction(saver: Any) -> AsyncIterator[AsyncCursor[TupleRow]]:
+    """Open a transaction of an ``AsyncPostgresSaver``; otherwise as :func:`transaction`."""
+    async with (
+        _aconnection(saver) as connection,
+        atransaction_on(connection),
+        connection.cursor(row_factory=tuple_row) as cursor,
+    ):
+        yield cursor
+
+
+@asynccontextmanager
+async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
+    _refuse_closed(saver.conn)
+    if not isinstance(saver.conn, AsyncConnection):
+        async with saver.conn.connection() as connection:
+            _refuse_bytes(connection)
+            yield connection
+        return
+    async with saver.lock:
+        if pipe := _pipe(saver):
+            await pipe.sync()
+        refuse_open_transaction(saver.conn)
+        _refuse_bytes(saver.conn)
+        yield saver.conn
+
+
+def _pipe(saver: Any) -> Any:
+    return getattr(saver, "pipe", None)  # the tenant savers work on no pipeline
+
+
+def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Refuse a connection with an open transaction: the caller would have to commit it.
+
+    Raises:
+        StorageUnavailableError: There is one.
+    """
+    if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        raise StorageUnavailableError(
+            "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
+            "would not be committed; open the saver's connection with autocommit=True, or give the "
+            "saver a pool"
+        )
+
+
+def _refuse_closed(conn: Any) -> None:
+    # Waiting mends neither: a lost connection stays closed, and nobody opens the pool.
+    if not getattr(conn, "closed", False):
+        return
+    if isinstance(conn, Connection | AsyncConnection):
+        raise StorageUnavailableError(
+            "the saver's Postgres connection is closed and does not come back; make a new saver "
+            "and sweeper on a new one, or on a pool, which connects again by itself"
+        )
+    raise StorageUnavailableError(
+        "the saver's Postgres pool is not open; open it before the first sweep (pool.open() or "
+        "'with pool'), and stop the sweeper before it is closed"
+    )
+
+
+def _refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    # The saver gets them too, and stores the thread b"t" as the text \x74.
+    if connection.info.encoding == "ascii":
+        raise StorageUnavailableError(
+            "the Postgres connection's client_encoding is SQL_ASCII (that of the database, unless "
+            "another is asked for), under which text is read as bytes, by the saver too; connect "
+            "with client_encoding=UTF8"
+        )
+
+
+_AWAY = ("08", "53", "57P", "25006")
+"""SQLSTATE classes of a server that is unreachable, full or going down, or a replica that
+only reads
+(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+
+@contextmanager
+def errors_mapped() -> Iterator[None]:
+    """Turn the driver's errors into ours, telling a bad thread from a server that is away."""
+    try:
+        yield
+    except RetentionError:
+        raise
+    except psycopg.errors.SerializationFailure as error:
+        raise ThreadMovedError from error
+    except psycopg.errors.UndefinedTable as error:
+        raise StorageUnavailableError(
+            "the database has no checkpoint tables where the search path looks; call setup() of "
+            "the saver once"
+        ) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StorageError(
+            f"Postgres refused a statement: {error.diag.message_primary}; a sweep needs SELECT, "
+            "DELETE and, to lock rows, UPDATE on the checkpoint tables, and setup() of the trash "
+            "their owner"
+        ) from error
+    except psycopg.Error as error:
+        # A lost connection and a pool that times out carry no SQLSTATE.
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if (lost and error.sqlstate is None) or (error.sqlstate or "").startswith(_AWAY):
+            raise StorageUnavailableError(
+                f"Postgres cannot be used now ({error}); the next sweep tries again"
+            ) from error
+        raise StorageError(f"Postgres refused a statement: {error}") from error

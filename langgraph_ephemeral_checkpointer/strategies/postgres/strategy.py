@@ -1,0 +1,168 @@
+"""PostgresSaver and AsyncPostgresSaver: one text of statements, two ways to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection, Connection
+
+from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.result import KeepReason
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Maybe,
+    Outcome,
+    Page,
+    Recheck,
+    Size,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    delete as postgres_delete,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres import (
+    find as postgres_reading,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres import orphans as postgres_orphans
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan, arun, run
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
+from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
+from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
+from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step, SweepLock
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.rows import id_surely_before
+from langgraph_ephemeral_checkpointer.strategies.trash import Discard
+
+T = TypeVar("T")
+
+
+class _PostgresBase(Strategy):
+    """What both colours do; each runs plans on its own kind of connection."""
+
+    can_coordinate = True
+    can_prune = True
+    can_find_orphans = True
+    undo = PostgresUndo()
+    # A lock for each thread: a server in its default configuration has room for some 6,000.
+    discard_limit = 500
+
+    def __init__(self, checkpointer: Any) -> None:
+        super().__init__(checkpointer)
+        pooled = not isinstance(checkpointer.conn, Connection | AsyncConnection)
+        self._lock = SweepLock(pooled=pooled)
+
+    def lock(self) -> Plan[Step, bool]:
+        """Take the lock of the swept tables; see :mod:`.sweep_lock`."""
+        return self._lock.acquire()
+
+    def unlock(self) -> Plan[Step, None]:
+        """Give the lock back."""
+        return self._lock.release()
+
+    def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
+        """Read the next page of threads; the cursor is the last thread id."""
+        return self._transact(postgres_reading.scan(wanted, after, limit))
+
+    def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
+        """Look at the writes of each thread's newest root checkpoint."""
+        return self._transact(postgres_reading.find_interrupted(thread_ids))
+
+    def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
+        """Add up the sizes of what is stored, compressed as it is."""
+        return self._transact(postgres_reading.measure(thread_ids))
+
+    def delete_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Delete threads in one short transaction that waits for no lock for long."""
+        return self._delete(thread_ids, recheck, None)
+
+    def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
+        """Delete threads in one short transaction that reads nothing of them."""
+        plan = postgres_delete.delete_unread(thread_ids, id_surely_before(before))
+        return self._write(plan, list[str])
+
+    def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
+        """Read threads in full, but for their births."""
+        return self._transact(postgres_reading.read_threads(thread_ids))
+
+    def discard_threads(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard
+    ) -> Maybe[Mapping[str, Outcome]]:
+        """Take threads away like :meth:`delete_threads`, and keep out the saves of each."""
+        return self._delete(thread_ids, recheck, discard)
+
+    def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
+        """Look through the next part of the tables."""
+        return self._transact(postgres_orphans.find(before, after, limit))
+
+    def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
+        """Delete in one transaction what is still an orphan."""
+        return self.transact(postgres_orphans.delete(orphans))
+
+    def query(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan that only reads, in one transaction."""
+        return self._transact(plan)
+
+    def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+        """Run a plan in one transaction."""
+        return self._transact(postgres_delete.read_committed(plan))
+
+    def _delete(
+        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
+    ) -> Maybe[Mapping[str, Outcome]]:
+        return self._write(
+            postgres_delete.delete_threads(thread_ids, recheck, discard),
+            lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
+        )
+
+    def _write(self, plan: SqlPlan[T], refused: Callable[[], T]) -> Maybe[T]:
+        """Run a plan, or give what ``refused`` gives where another instance is in a batch."""
+        return self._transact(postgres_delete.read_committed(self._lock.in_batch(plan, refused)))
+
+    def prune_threads(
+        self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
+    ) -> Maybe[Mapping[str, PruneOutcome]]:
+        """Trim threads in one transaction that works on one snapshot."""
+        return self._transact(self._prune(thread_ids, keep, dry_run))
+
+    def _prune(
+        self, thread_ids: Sequence[str], keep: int, dry_run: bool
+    ) -> SqlPlan[Mapping[str, PruneOutcome]]:
+        yield Statement(SNAPSHOT, fetch=False)
+        if not dry_run:
+            yield from postgres_delete.wait_briefly()
+        plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
+        # Where another instance is in a batch, it is trimming: nothing is left to do here.
+        return (yield from self._lock.in_batch(plan, dict))
+
+    def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+        raise NotImplementedError
+
+
+class PostgresStrategy(_PostgresBase):
+    """Sweep a ``PostgresSaver`` on a connection, a pipeline or a pool."""
+
+    def perform(self, step: Step) -> Any:
+        """Carry out one step of taking or giving back the lock."""
+        return perform(self.checkpointer, step)
+
+    def _transact(self, plan: SqlPlan[T]) -> T:
+        return run(self.checkpointer, plan)
+
+
+class AsyncPostgresStrategy(_PostgresBase):
+    """Sweep an ``AsyncPostgresSaver`` on a connection, a pipeline or a pool."""
+
+    runs_sync = False
+    blocks = False
+
+    async def aperform(self, step: Step) -> Any:
+        """Carry out one step of taking or giving back the lock."""
+        return await aperform(self.checkpointer, step)
+
+    async def _transact(self, plan: SqlPlan[T]) -> T:
+        return await arun(self.checkpointer, plan)

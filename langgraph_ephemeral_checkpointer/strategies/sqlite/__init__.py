@@ -1,0 +1,1 @@
+"""SqliteSaver and AsyncSqliteSaver."""

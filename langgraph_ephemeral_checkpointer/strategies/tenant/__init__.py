@@ -1,0 +1,1 @@
+"""TenantPostgresSaver and AsyncTenantPostgresSaver."""
