@@ -19,6 +19,9 @@ T = TypeVar("T")
 Plan: TypeAlias = Generator[S, Any, T]
 """A generator of steps ``S`` that returns ``T``."""
 
+Maybe: TypeAlias = T | Awaitable[T] | Plan[Any, T]
+"""A value, or an awaitable or a plan that gives it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:

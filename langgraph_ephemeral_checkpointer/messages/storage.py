@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe
 from langgraph_ephemeral_checkpointer.engine.steps import Performer
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.strategies.base import Maybe
 
 
 class Access(Performer, Protocol):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.errors import UnsupportedCheckpointerError
-from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_rows
+from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage
 from langgraph_ephemeral_checkpointer.strategies import MemoryStrategy, detect_strategy
-
-__all__ = ["MessageStorage", "count_rows", "storage_of"]
 
 
 def storage_of(saver: Any) -> MessageStorage:

@@ -9,21 +9,19 @@ be plain functions, coroutine functions, or plans (generators) whose steps ``per
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.engine.plan import Plan
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard, Undo
 
 T = TypeVar("T")
-Maybe: TypeAlias = T | Awaitable[T] | Plan[Any, T]
-"""A value, or an awaitable or a plan that gives it."""
 
 Recheck: TypeAlias = Callable[[str, ThreadFacts | None], KeepReason | None]
 """From a thread id and its facts as the deleting transaction reads them (None: gone) to why

@@ -23,8 +23,9 @@ from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ephemeral_checkpointer.drivers.transactions import amend, atransaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive
-from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
-from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, apurge_storage
+from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, apurge_storage
+from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (

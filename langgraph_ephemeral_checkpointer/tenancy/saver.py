@@ -23,8 +23,9 @@ from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.drivers.transactions import mend, transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, drive
-from langgraph_ephemeral_checkpointer.retention import OnBeforeTrim, PurgeResult
-from langgraph_ephemeral_checkpointer.retention.purge import BATCH_SIZE, purge_storage
+from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, purge_storage
+from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt
 from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (

@@ -16,12 +16,8 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
     Survivors,
 )
 from langgraph_ephemeral_checkpointer.strategies import raw
-from langgraph_ephemeral_checkpointer.strategies.births import (
-    birth_of,
-    has_time,
-    mark_memory,
-    memory_birth_of,
-)
+from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
+from langgraph_ephemeral_checkpointer.strategies.memory.birth import mark_memory, memory_birth_of
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 
 

@@ -10,11 +10,8 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wante
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
-from langgraph_ephemeral_checkpointer.strategies.births import (
-    forget_memory,
-    memory_birth_of,
-    time_of_birth,
-)
+from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
+from langgraph_ephemeral_checkpointer.strategies.memory.birth import forget_memory, memory_birth_of
 from langgraph_ephemeral_checkpointer.strategies.memory.orphans import MemoryOrphans
 from langgraph_ephemeral_checkpointer.strategies.memory.prune import prune_memory
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage

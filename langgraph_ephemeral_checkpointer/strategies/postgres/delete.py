@@ -17,8 +17,8 @@ from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck
-from langgraph_ephemeral_checkpointer.strategies.births import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.find import (
     ODD,
     find_interrupted,

@@ -10,8 +10,8 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wante
 from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Size
-from langgraph_ephemeral_checkpointer.strategies.births import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import DIGEST
 from langgraph_ephemeral_checkpointer.strategies.rows import (
     LIKE_UUID6,

@@ -27,7 +27,8 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 )
 from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.strategies.births import birth_of, mark_postgres
+from langgraph_ephemeral_checkpointer.strategies.births import birth_of
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import mark_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import (
     BY_INDEX,
     CONTENTS_OF_NAMESPACES,

@@ -7,7 +7,7 @@ from per-thread estimates, which are worst for the few huge threads that need tr
 from __future__ import annotations
 
 from langgraph_ephemeral_checkpointer.decisions import survivors as rule
-from langgraph_ephemeral_checkpointer.strategies.births import postgres_birth
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.places import at
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"

@@ -9,12 +9,12 @@ from typing import Any
 
 from psycopg.errors import LockNotAvailable
 
-from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_removed
-from langgraph_ephemeral_checkpointer.strategies.base import Maybe, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT %s"
 # The planner takes DISTINCT over the whole primary key for a sort of the whole table unless

@@ -8,16 +8,9 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import (
-    Maybe,
-    Outcome,
-    Page,
-    Recheck,
-    Size,
-    Strategy,
-)
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.postgres import (
     delete as postgres_delete,

@@ -8,8 +8,8 @@ from typing import TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at, is_uuid6
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.strategies.births import SQLITE_NAMESPACE
 from langgraph_ephemeral_checkpointer.strategies.orphans import PENDING_SENDS, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import SQLITE_NAMESPACE
 
 T = TypeVar("T")
 SqlPlan: TypeAlias = Plan[Statement, T]

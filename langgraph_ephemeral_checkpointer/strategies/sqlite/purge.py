@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.messages.documents import Document, open_value
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage
-from langgraph_ephemeral_checkpointer.strategies.base import Maybe, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'checkpoints'"
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT ?"

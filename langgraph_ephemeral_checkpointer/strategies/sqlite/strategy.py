@@ -9,18 +9,10 @@ from typing import Any, TypeVar
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import is_uuid6
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
-from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import (
-    Maybe,
-    Outcome,
-    Page,
-    Recheck,
-    Size,
-    Strategy,
-)
-from langgraph_ephemeral_checkpointer.strategies.births import sqlite_birth_of
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.payload import time_of_checkpoint
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
@@ -38,6 +30,7 @@ from langgraph_ephemeral_checkpointer.strategies.rows import (
 )
 from langgraph_ephemeral_checkpointer.strategies.sqlite import orphans as sqlite_orphans
 from langgraph_ephemeral_checkpointer.strategies.sqlite.access import aread, awrite, read, write
+from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import sqlite_birth_of
 from langgraph_ephemeral_checkpointer.strategies.sqlite.prune import prune_sqlite
 from langgraph_ephemeral_checkpointer.strategies.sqlite.trash import SqliteBin, SqliteUndo
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard

@@ -18,7 +18,8 @@ from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, ti
 from langgraph_ephemeral_checkpointer.drivers.transactions import transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
-from langgraph_ephemeral_checkpointer.strategies.births import POSTGRES_PREFIX, time_of_birth
+from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
 from langgraph_ephemeral_checkpointer.tenancy.names import Names

@@ -12,16 +12,9 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
-from langgraph_ephemeral_checkpointer.engine.plan import Plan
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import (
-    Maybe,
-    Outcome,
-    Page,
-    Recheck,
-    Size,
-    Strategy,
-)
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import errors_mapped
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
