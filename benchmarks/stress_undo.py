@@ -4,7 +4,7 @@
 
 Workers invoke graphs on a few threads that expire after a second, while a sweeper deletes what
 has expired as fast as it can. After it, everything that is stored is checked. The suite runs
-the same code for some seconds (tests/trash/test_stress.py).
+the same code for some seconds (tests/strategies/trash/test_stress.py).
 """
 
 from __future__ import annotations

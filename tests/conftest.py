@@ -14,7 +14,24 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from tests import backends
+from tests.support import backends, features
+from tests.support.trash import trash_dsn
+
+__all__ = ["trash_dsn"]
+
+pytest_plugins = ["tests.support.console", "tests.support.pairs", "tests.support.tenants"]
+
+# What is about a part that is not there in the oldest supported versions.
+_NEEDS = {
+    "retention/test_agents.py": features.HAS_AGENTS,
+    "retention/test_delta_backlog.py": features.HAS_DELTA,
+    "retention/test_purge_delta.py": features.HAS_DELTA,
+    "retention/test_retained_conformance.py": features.HAS_CONFORMANCE,
+    "strategies/test_prune_conformance.py": features.HAS_CONFORMANCE,
+    "strategies/test_prune_deepagents.py": features.HAS_AGENTS,
+    "tenancy/test_conformance.py": features.HAS_CONFORMANCE,
+}
+collect_ignore = [file for file, is_there in _NEEDS.items() if not is_there]
 
 _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from tests import features
+from tests.support import features
 
 
 def _release(name: str) -> tuple[int, ...]:

@@ -16,16 +16,6 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
-from tests import features
-
-# These need packages that do not exist for the oldest LangGraph.
-_NEEDS = {
-    "test_delta_backlog.py": features.HAS_DELTA,
-    "test_purge_delta.py": features.HAS_DELTA,
-    "test_retained_conformance.py": features.HAS_CONFORMANCE,
-    "test_retention_agents.py": features.HAS_AGENTS,
-}
-collect_ignore = [file for file, is_there in _NEEDS.items() if not is_there]
 
 DAY = timedelta(days=1).total_seconds()
 

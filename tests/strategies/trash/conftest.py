@@ -1,0 +1,3 @@
+from tests.support.trash import backend
+
+__all__ = ["backend"]
