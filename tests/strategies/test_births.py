@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from langgraph_ephemeral_checkpointer.strategies import births as birth
+from langgraph_ephemeral_checkpointer.strategies.births import has_time
+from langgraph_ephemeral_checkpointer.strategies.memory.birth import memory_birth_of
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
+from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import sqlite_birth_of
 from tests.strategies.test_prune_cases import execute, turn
 from tests.support.places import KINDS, open_place
 from tests.support.prune_graphs import Driver, exact, new_thread
@@ -14,13 +17,13 @@ from tests.support.prune_graphs import Driver, exact, new_thread
 def birth_of(place, thread_id):
     """The marker, read as a scan would."""
     if place.kind == "memory":
-        return birth.memory_birth_of(place.saver, thread_id)
+        return memory_birth_of(place.saver, thread_id)
     if "sqlite" in place.kind:
-        [(found,)] = execute(place, f"SELECT {birth.sqlite_birth_of('?')}", thread_id)
+        [(found,)] = execute(place, f"SELECT {sqlite_birth_of('?')}", thread_id)
         return found
     found = execute(
         place,
-        f"SELECT {birth.postgres_birth('type')} FROM checkpoints WHERE thread_id = %s "
+        f"SELECT {postgres_birth('type')} FROM checkpoints WHERE thread_id = %s "
         "AND checkpoint_ns = '' ORDER BY checkpoint_id LIMIT 1",
         thread_id,
     )
@@ -99,4 +102,4 @@ async def test_a_marker_does_not_outlive_the_checkpoint_it_was_left_with(kind, l
     ],
 )
 def test_which_ids_carry_their_time(id_, timed):
-    assert birth.has_time(id_) is timed
+    assert has_time(id_) is timed
