@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from langgraph_ephemeral_checkpointer.errors import (
         ColourError,
         CrossTenantError,
+        HiddenRowsError,
         HistoryNeededError,
         NotInTrashError,
         NotSetUpError,
@@ -66,6 +67,7 @@ __all__ = [
     "ColourError",
     "CrossTenantError",
     "Forecast",
+    "HiddenRowsError",
     "HistoryNeededError",
     "KeepReason",
     "NotInTrashError",
@@ -113,6 +115,7 @@ _WHERE = {
     "errors": (
         "ColourError",
         "CrossTenantError",
+        "HiddenRowsError",
         "HistoryNeededError",
         "NotInTrashError",
         "NotSetUpError",

@@ -26,10 +26,12 @@ from langgraph_ephemeral_checkpointer.strategies.base import (
     Strategy,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres_access import SqlPlan, arun, run
+from langgraph_ephemeral_checkpointer.strategies.postgres_delete import READ_COMMITTED
 from langgraph_ephemeral_checkpointer.strategies.postgres_lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.sql import id_surely_before
 from langgraph_ephemeral_checkpointer.trash.model import Discard
 from langgraph_ephemeral_checkpointer.trash.postgres import PostgresUndo
+from langgraph_ephemeral_checkpointer.visibility import seeing_all
 
 T = TypeVar("T")
 
@@ -104,7 +106,7 @@ class _PostgresBase(Strategy):
 
     def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         """Run a plan in one transaction."""
-        return self._transact(postgres_delete.read_committed(plan))
+        return self._transact(plan, READ_COMMITTED)
 
     def _delete(
         self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
@@ -116,25 +118,30 @@ class _PostgresBase(Strategy):
 
     def _write(self, plan: SqlPlan[T], refused: Callable[[], T]) -> Maybe[T]:
         """Run a plan, or give what ``refused`` gives where another instance is in a batch."""
-        return self._transact(postgres_delete.read_committed(self._lock.in_batch(plan, refused)))
+        return self._transact(self._lock.in_batch(plan, refused), READ_COMMITTED)
 
     def prune_threads(
         self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
     ) -> Maybe[Mapping[str, PruneOutcome]]:
         """Trim threads in one transaction that works on one snapshot."""
-        return self._transact(self._prune(thread_ids, keep, dry_run))
+        return self._transact(
+            self._prune(thread_ids, keep, dry_run), Statement(SNAPSHOT, fetch=False)
+        )
 
     def _prune(
         self, thread_ids: Sequence[str], keep: int, dry_run: bool
     ) -> SqlPlan[Mapping[str, PruneOutcome]]:
-        yield Statement(SNAPSHOT, fetch=False)
         if not dry_run:
             yield from postgres_delete.wait_briefly()
         plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
         # Where another instance is in a batch, it is trimming: nothing is left to do here.
         return (yield from self._lock.in_batch(plan, dict))
 
-    def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+    def _transact(self, plan: SqlPlan[T], level: Statement | None = None) -> Maybe[T]:
+        """Run a plan in one transaction that sees every row of the tables."""
+        return self._run(seeing_all(plan, level))
+
+    def _run(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError
 
 
@@ -145,7 +152,7 @@ class PostgresStrategy(_PostgresBase):
         """Carry out one step of taking or giving back the lock."""
         return perform(self.checkpointer, step)
 
-    def _transact(self, plan: SqlPlan[T]) -> T:
+    def _run(self, plan: SqlPlan[T]) -> T:
         return run(self.checkpointer, plan)
 
 
@@ -159,5 +166,5 @@ class AsyncPostgresStrategy(_PostgresBase):
         """Carry out one step of taking or giving back the lock."""
         return await aperform(self.checkpointer, step)
 
-    async def _transact(self, plan: SqlPlan[T]) -> T:
+    async def _run(self, plan: SqlPlan[T]) -> T:
         return await arun(self.checkpointer, plan)

@@ -30,6 +30,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.transactions import transaction_on
+from langgraph_ephemeral_checkpointer.visibility import LOOK, refuse_hidden
 
 _PAGE = 200
 _TASKS = "__pregel_tasks"
@@ -207,7 +208,9 @@ def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
     borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
     with storage_errors("reading the source"), source.lock, borrowed as conn, transaction_on(conn):
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        yield Cursor(conn, row_factory=tuple_row)
+        cursor = Cursor(conn, row_factory=tuple_row)
+        refuse_hidden(cursor.execute(LOOK.sql).fetchall())
+        yield cursor
 
 
 def _store(

@@ -26,6 +26,7 @@ from langgraph_ephemeral_checkpointer.trash.postgres_ddl import (
     TABLES,
     Layout,
 )
+from langgraph_ephemeral_checkpointer.visibility import NO_TABLES
 
 # One at a time: CREATE ... IF NOT EXISTS of two sessions at once is an error. The saver's
 # tables are locked only for the moment of (un)hooking the triggers, and not waited for long,
@@ -237,10 +238,7 @@ class PostgresBin:
 def _layout() -> SqlPlan[Layout]:
     rows = yield Statement(FIND_LAYOUT)
     if len(rows) != len(TABLES):
-        raise StorageUnavailableError(
-            "the database has no checkpoint tables where the search path looks; call setup() "
-            "of the saver once"
-        )
+        raise StorageUnavailableError(NO_TABLES)
     return Layout.of(rows)
 
 
