@@ -56,6 +56,7 @@ class PostgresUndo(Undo):
             return
         for statement in layout.create():
             yield Statement(statement, fetch=False)
+        yield from _ready()
 
     def teardown(self, *, force: bool) -> SqlPlan[None]:
         """Unhook the triggers first, so that no thread comes in while the rest is removed."""

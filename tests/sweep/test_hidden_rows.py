@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_ephemeral_checkpointer import (
     HiddenRowsError,
+    NotSetUpError,
     StorageError,
     StorageUnavailableError,
     TTLPolicy,
@@ -368,6 +369,41 @@ def test_a_trash_that_hides_rows_is_no_empty_one(trashed, do):
         do(sweeper(saver, grace_seconds=9 * DAY))
     assert trashed.dump() == before
     assert kept(trashed) == inside
+
+
+@pytest.mark.parametrize("table", ["lgec_trash", "lgec_trash_blobs", "checkpoint_blobs"])
+def test_nothing_goes_where_the_triggers_would_not_see_it(waiting, table):
+    """They run with the rights of who set the trash up; forced row security holds for an owner."""
+    for one in TABLES:
+        waiting(f"ALTER TABLE {one} OWNER TO {{role}}")
+    waiting(f"GRANT CREATE ON SCHEMA {waiting.schema} TO {{role}}")
+    with waiting.saver() as saver:
+        sweeper(saver).setup()
+    before = waiting.dump()
+    waiting(
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+        f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
+    )
+    with PostgresSaver.from_conn_string(waiting.dsn) as saver:  # sees everything
+        one = sweeper(saver, grace_seconds=DAY)
+        for do in (one.sweep, one.setup):
+            with pytest.raises(NotSetUpError, match=f"row security on {table}") as told:
+                do()
+            assert repr(waiting.role) in str(told.value)
+        assert waiting.dump() == before
+        waiting(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+        assert one.sweep().deleted_thread_ids == ["done"]
+
+
+def test_tenants_live_by_row_security_and_are_swept(waiting):
+    waiting(f"GRANT CREATE ON SCHEMA {waiting.schema} TO {{role}}")
+    with TenantPostgresSaver.from_conn_string(
+        waiting.role_dsn, schema=waiting.schema, tenant="acme", require_rls=True
+    ) as saver:
+        graphs.chat(saver).invoke(
+            {"messages": [("user", "hello")]}, {"configurable": {"thread_id": "of acme"}}
+        )
+        assert sweeper(saver, enable_coordination=True).sweep().deleted_thread_ids == ["of acme"]
 
 
 def test_threads_move_in_from_where_nothing_is_hidden_alone(waiting):
