@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from langgraph_ephemeral_checkpointer.errors import (
         ColourError,
         CrossTenantError,
+        HiddenRowsError,
         HistoryNeededError,
         NotInTrashError,
         NotSetUpError,
@@ -64,6 +65,7 @@ __all__ = [
     "ColourError",
     "CrossTenantError",
     "Forecast",
+    "HiddenRowsError",
     "HistoryNeededError",
     "KeepReason",
     "NotInTrashError",
@@ -111,6 +113,7 @@ _WHERE = {
     "errors": (
         "ColourError",
         "CrossTenantError",
+        "HiddenRowsError",
         "HistoryNeededError",
         "NotInTrashError",
         "NotSetUpError",

@@ -23,6 +23,10 @@ class StorageUnavailableError(StorageError):
     """The checkpoint storage as a whole cannot be used now (away, or locked); try again later."""
 
 
+class HiddenRowsError(StorageUnavailableError):
+    """Rows of the tables can be hidden from this role, so nothing was read, deleted or counted."""
+
+
 class UnsupportedCheckpointerError(RetentionError):
     """This checkpointer cannot be swept; subclass Strategy for it and pass strategy=."""
 

@@ -175,14 +175,20 @@ def open_postgres(dsn: Dsn, environ: Mapping[str, str]) -> Iterator[Saver]:
 
     Raises:
         CommandError: The server cannot be used, or has no tables of that saver.
+        HiddenRowsError: The tables can hide rows from the role.
     """
     saver_class = optional("postgres", "langgraph.checkpoint.postgres", "PostgresSaver")
     import psycopg
+    from psycopg.rows import tuple_row
+
+    from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
 
     with _connected(dsn, environ) as connection:
         try:
             for sql in _probes(writes="checkpoint_writes"):
                 connection.execute(sql.encode()).close()
+            with connection.cursor(row_factory=tuple_row) as cursor:
+                refuse_hidden(cursor.execute(LOOK.sql).fetchall())
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise CommandError(
                 f"the database {connection.info.dbname!r} has no tables of PostgresSaver where the "

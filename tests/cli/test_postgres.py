@@ -173,3 +173,32 @@ def test_a_role_without_rights_is_told_so(on, pg_dsn):
             assert "permission denied" in on(make_conninfo(pg_dsn, user=role))
         finally:
             connection.execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "sweep", "sweep --dry-run", "orphans", "setup", "trash"]
+)
+def test_row_security_is_no_empty_database(call, database, command):
+    role = f"r_{uuid.uuid4().hex[:8]}"
+    before = rows_in(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        try:
+            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+                connection.execute(f"GRANT ALL ON {table} TO {role}")
+                connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+            name, *more = command.split()
+            rule = RULE if name in {"status", "sweep"} else []
+            dsn = make_conninfo(database, user=role)
+            answer = call(name, "--backend", "postgres", "--dsn", dsn, *rule, *more)
+        finally:
+            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+                connection.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+    assert answer.status == 1
+    assert answer.out == ""
+    assert "row security on public.checkpoints, public.checkpoint_blobs" in answer.err
+    assert f"role '{role}'" in answer.err
+    assert answer.err.count("\n") == 1
+    assert rows_in(database) == before

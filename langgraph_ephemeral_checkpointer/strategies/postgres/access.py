@@ -19,6 +19,11 @@ from langgraph_ephemeral_checkpointer.errors import (
     StorageUnavailableError,
     ThreadMovedError,
 )
+from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import (
+    FILTERED,
+    NEEDED_RIGHTS,
+    NO_TABLES,
+)
 
 T = TypeVar("T")
 SqlPlan: TypeAlias = Plan[Statement, T]
@@ -178,15 +183,13 @@ def errors_mapped() -> Iterator[None]:
     except psycopg.errors.SerializationFailure as error:
         raise ThreadMovedError from error
     except psycopg.errors.UndefinedTable as error:
-        raise StorageUnavailableError(
-            "the database has no checkpoint tables where the search path looks; call setup() of "
-            "the saver once"
-        ) from error
+        raise StorageUnavailableError(NO_TABLES) from error
     except psycopg.errors.InsufficientPrivilege as error:
+        # The words are of the server's language; where they come from is not.
+        filtered = error.diag.source_function == "check_enable_rls"
         raise StorageError(
-            f"Postgres refused a statement: {error.diag.message_primary}; a sweep needs SELECT, "
-            "DELETE and, to lock rows, UPDATE on the checkpoint tables, and setup() of the trash "
-            "their owner"
+            f"Postgres refused a statement: {error.diag.message_primary}; "
+            f"{FILTERED if filtered else NEEDED_RIGHTS}"
         ) from error
     except psycopg.Error as error:
         # A lost connection and a pool that times out carry no SQLSTATE.

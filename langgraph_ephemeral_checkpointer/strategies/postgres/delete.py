@@ -8,7 +8,6 @@ other rows than those that were judged, or a row is there after it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from psycopg.errors import LockNotAvailable
 
@@ -32,7 +31,8 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import DI
 from langgraph_ephemeral_checkpointer.strategies.rows import facts_of, spared
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard
 
-T = TypeVar("T")
+READ_COMMITTED = Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
+"""Snapshots that move, whatever the database or the connection defaults to."""
 
 # Shorter than deadlock_timeout (1 s by default): a batch gives way before the server would
 # have to choose a victim, which might be the graph.
@@ -94,12 +94,6 @@ _WHICH_ARE_THERE = """
         SELECT 1 FROM checkpoints WHERE thread_id = wanted.thread_id LIMIT 1
     ) AS found
 """
-
-
-def read_committed(plan: SqlPlan[T]) -> SqlPlan[T]:
-    """Run a plan on snapshots that move, whatever the database or the connection defaults to."""
-    yield Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
-    return (yield from plan)
 
 
 def wait_briefly() -> SqlPlan[None]:

@@ -20,11 +20,13 @@ from langgraph_ephemeral_checkpointer.strategies.postgres import (
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres import orphans as postgres_orphans
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan, arun, run
+from langgraph_ephemeral_checkpointer.strategies.postgres.delete import READ_COMMITTED
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
 from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step, SweepLock
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import seeing_all
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.rows import id_surely_before
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard
@@ -102,7 +104,7 @@ class _PostgresBase(Strategy):
 
     def transact(self, plan: SqlPlan[T]) -> Maybe[T]:
         """Run a plan in one transaction."""
-        return self._transact(postgres_delete.read_committed(plan))
+        return self._transact(plan, READ_COMMITTED)
 
     def _delete(
         self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
@@ -114,25 +116,30 @@ class _PostgresBase(Strategy):
 
     def _write(self, plan: SqlPlan[T], refused: Callable[[], T]) -> Maybe[T]:
         """Run a plan, or give what ``refused`` gives where another instance is in a batch."""
-        return self._transact(postgres_delete.read_committed(self._lock.in_batch(plan, refused)))
+        return self._transact(self._lock.in_batch(plan, refused), READ_COMMITTED)
 
     def prune_threads(
         self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
     ) -> Maybe[Mapping[str, PruneOutcome]]:
         """Trim threads in one transaction that works on one snapshot."""
-        return self._transact(self._prune(thread_ids, keep, dry_run))
+        return self._transact(
+            self._prune(thread_ids, keep, dry_run), Statement(SNAPSHOT, fetch=False)
+        )
 
     def _prune(
         self, thread_ids: Sequence[str], keep: int, dry_run: bool
     ) -> SqlPlan[Mapping[str, PruneOutcome]]:
-        yield Statement(SNAPSHOT, fetch=False)
         if not dry_run:
             yield from postgres_delete.wait_briefly()
         plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
         # Where another instance is in a batch, it is trimming: nothing is left to do here.
         return (yield from self._lock.in_batch(plan, dict))
 
-    def _transact(self, plan: SqlPlan[T]) -> Maybe[T]:
+    def _transact(self, plan: SqlPlan[T], level: Statement | None = None) -> Maybe[T]:
+        """Run a plan in one transaction that sees every row of the tables."""
+        return self._run(seeing_all(plan, level))
+
+    def _run(self, plan: SqlPlan[T]) -> Maybe[T]:
         raise NotImplementedError
 
 
@@ -143,7 +150,7 @@ class PostgresStrategy(_PostgresBase):
         """Carry out one step of taking or giving back the lock."""
         return perform(self.checkpointer, step)
 
-    def _transact(self, plan: SqlPlan[T]) -> T:
+    def _run(self, plan: SqlPlan[T]) -> T:
         return run(self.checkpointer, plan)
 
 
@@ -157,5 +164,5 @@ class AsyncPostgresStrategy(_PostgresBase):
         """Carry out one step of taking or giving back the lock."""
         return await aperform(self.checkpointer, step)
 
-    async def _transact(self, plan: SqlPlan[T]) -> T:
+    async def _run(self, plan: SqlPlan[T]) -> T:
         return await arun(self.checkpointer, plan)

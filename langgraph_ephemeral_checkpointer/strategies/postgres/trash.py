@@ -18,6 +18,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import (
     TABLES,
     Layout,
 )
+from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import NO_TABLES
 from langgraph_ephemeral_checkpointer.strategies.trash import (
     PURGE_BATCH,
     Discard,
@@ -55,6 +56,7 @@ class PostgresUndo(Undo):
             return
         for statement in layout.create():
             yield Statement(statement, fetch=False)
+        yield from _ready()
 
     def teardown(self, *, force: bool) -> SqlPlan[None]:
         """Unhook the triggers first, so that no thread comes in while the rest is removed."""
@@ -237,10 +239,7 @@ class PostgresBin:
 def _layout() -> SqlPlan[Layout]:
     rows = yield Statement(FIND_LAYOUT)
     if len(rows) != len(TABLES):
-        raise StorageUnavailableError(
-            "the database has no checkpoint tables where the search path looks; call setup() "
-            "of the saver once"
-        )
+        raise StorageUnavailableError(NO_TABLES)
     return Layout.of(rows)
 
 

@@ -64,7 +64,17 @@ FIND_LAYOUT = f"""
               FROM pg_attribute AS a
               LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
               WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
-                AND a.attgenerated = '' ORDER BY a.attnum)
+                AND a.attgenerated = '' ORDER BY a.attnum),
+        (SELECT r.relname || ' hides rows from role ' || quote_literal(o.rolname)
+         FROM pg_class AS r, pg_proc AS p JOIN pg_roles AS o ON o.oid = p.proowner
+         WHERE r.oid IN (live.oid, to_regclass(quote_ident(n.nspname) || '.' || wanted.kept),
+                         to_regclass(quote_ident(n.nspname) || '.lgec_trash'),
+                         to_regclass(quote_ident(n.nspname) || '.lgec_restored'))
+           AND p.pronamespace = n.oid
+           AND p.proname IN ('lgec_restore', {", ".join(f"'lgec_undo_{t}'" for t in TRIGGERED)})
+           AND r.relrowsecurity AND NOT (o.rolsuper OR o.rolbypassrls OR
+               (NOT r.relforcerowsecurity AND pg_has_role(o.oid, r.relowner, 'USAGE')))
+         LIMIT 1)
     FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
         AS wanted (live, kept)
     JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
@@ -114,6 +124,11 @@ class Layout:
                 missing = f"the table {_KEPT[table]} lacks columns"
             if missing is None and table in TRIGGERED and not row[4]:
                 missing = f"the trigger on {table} is missing or switched off"
+            if missing is None and row[9]:
+                missing = (
+                    f"row security on {row[9]}, with whose rights the triggers look for a thread "
+                    "that comes back: give it BYPASSRLS, or switch FORCE ROW LEVEL SECURITY off"
+                )
         return cls(schema, columns, missing, has_trash, lacking)
 
     def name(self, table: str) -> sql.Composable:

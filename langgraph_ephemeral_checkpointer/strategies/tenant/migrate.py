@@ -20,6 +20,7 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
+from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
@@ -204,7 +205,9 @@ def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
     borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
     with storage_errors("reading the source"), source.lock, borrowed as conn, transaction_on(conn):
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        yield Cursor(conn, row_factory=tuple_row)
+        cursor = Cursor(conn, row_factory=tuple_row)
+        refuse_hidden(cursor.execute(LOOK.sql).fetchall())
+        yield cursor
 
 
 def _store(
