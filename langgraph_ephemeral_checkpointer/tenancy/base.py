@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, TypedDict
 
 from langchain_core.runnables import RunnableConfig
@@ -40,7 +39,6 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 from langgraph_ephemeral_checkpointer.tenancy.saving import Saving
 from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
 from langgraph_ephemeral_checkpointer.tenancy.scope import (
-    RunVersion,
     Scopes,
     TenantOf,
     checked_tenant,
@@ -210,13 +208,13 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return ddl(self.names, maintenance_role)
 
-    # LangGraph reads these two once, at the start of a run, and calls what it got later
-    # from threads that lack the caller's context: what is read is bound to the scope.
+    def get_next_version(self, current: str | int | None, channel: None = None) -> str:
+        """Number versions like LangGraph's own Postgres saver: they sort as text.
 
-    @property
-    def get_next_version(self) -> Callable[[str | None, None], str]:
-        """Give the version after ``current``, marked with the scope of the reader."""
-        return partial(_next_version, self._scopes.open)
+        The random tail keeps apart what two runs make of one thread.
+        """
+        number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - no secret
 
     # Plans ---------------------------------------------------------------------------
 
@@ -225,10 +223,11 @@ class TenantSaver(BaseCheckpointSaver[str]):
 
     def _target(self, config: RunnableConfig) -> Target:
         thread_id = self._thread(config)
-        return thread_target(self._scopes.of_thread(thread_id), thread_id, config)
+        return thread_target(self._scopes.of_thread(thread_id, config), thread_id, config)
 
     def _load(self, config: RunnableConfig) -> Plan[Step, CheckpointTuple | None]:
         # Outside the plan: without a tenant not even the tables are looked at.
+        self._scopes.begin(config)
         target = self._target(config)
 
         def loading() -> Plan[Step, CheckpointTuple | None]:
@@ -253,7 +252,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = None
         if config and (config.get("configurable") or {}).get("thread_id") is not None:
             thread_id = self._thread(config)
-        tenant = self._scopes.current() if thread_id is None else self._scopes.of_thread(thread_id)
+        if thread_id is None:
+            tenant = self._scopes.current(config)
+        else:
+            tenant = self._scopes.of_thread(thread_id, config)
         return Listing(
             self.names,
             self.serde,
@@ -274,9 +276,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         *,
         joins: bool = False,
     ) -> tuple[Target, Plan[Step, None]]:
-        thread_id = self._thread(config)
-        tenant = self._scopes.of_save(thread_id, new_versions)
-        target = thread_target(tenant, thread_id, config)
+        target = self._target(config)
         checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, self._saving.save(wanted, joins=joins)
@@ -287,11 +287,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
         writes: Sequence[tuple[str, Any]],
         task_id: str,
         task_path: str,
-        scope: object,
     ) -> Plan[Step, None]:
-        thread_id = self._thread(config)
-        tenant = self._scopes.of_thread(thread_id, scope)
-        target = thread_target(tenant, thread_id, config)
+        target = self._target(config)
         if target.checkpoint_id is None:
             raise ValueError("put_writes needs configurable['checkpoint_id']")
         writes = self._messages.outgoing_writes(target.thread, writes)
@@ -381,15 +378,6 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _tenants(self) -> Plan[Step, list[str]]:
         # A maintenance role sees all whatever is pinned, an application role its own.
         return erasing.tenants(self.names, self._scopes.open or self._scopes.default or "")
-
-
-def _next_version(scope: str | None, current: str | int | None, channel: None = None) -> str:
-    """Number versions like LangGraph's own Postgres saver: they sort as text.
-
-    The random tail keeps apart what two runs make of one thread.
-    """
-    number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
-    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311 - no secret
 
 
 def _positive(name: str, duration: object) -> None:
