@@ -157,6 +157,21 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return self._scopes.current()
 
+    def tenant_of_run(self, config: RunnableConfig) -> str:
+        """The tenant of a run, for savers that wrap this one.
+
+        Args:
+            config: What LangGraph calls a saver with.
+
+        Returns:
+            The tenant whose scope was open when the run that made ``config`` started, else the
+            default one; where no run made it, :meth:`current_tenant`.
+
+        Raises:
+            TenantRequiredError: There is neither.
+        """
+        return self._scopes.current(config)
+
     @property
     def names_a_tenant(self) -> bool:
         """Whether :meth:`current_tenant` has an answer."""

@@ -13,6 +13,7 @@ import operator
 import random
 from collections import Counter
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -24,7 +25,9 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 
 from langgraph_ephemeral_checkpointer.retention import RetainedCheckpointer
+from langgraph_ephemeral_checkpointer.retention.stamps import stamp_of
 from langgraph_ephemeral_checkpointer.tenancy import runs
+from tests.tenancy.graphs import at
 
 TENANTS = ("acme", "globex", None)
 NOBODY = "nobody"
@@ -397,6 +400,31 @@ def test_nobody_gets_to_see_how_a_run_remembers_its_scope(make_saver: Any) -> No
             shown = repr((streamed, graph.get_state(given), list(saver.list(None))))
         assert given == _config("t")
         assert "lgec" not in shown
+
+
+def test_a_wrapper_remembers_the_messages_of_a_run_as_its_tenants(make_saver: Any) -> None:
+    """The same message id of another tenant, said long ago, dates nothing of this one."""
+    now = [1_700_000_000.0]
+    with make_saver(tenant=None) as saver:
+        wrapped = RetainedCheckpointer(saver, max_age=timedelta(days=30), clock=lambda: now[0])
+        graph = _chain(
+            ("first", _step("first")),
+            ("say", lambda state: {"messages": [HumanMessage(state["whose"], id="1")]}),
+            checkpointer=wrapped,
+        )
+        with saver.tenant_scope("globex"):
+            graph.invoke({"whose": "globex", "log": []}, _config("t"))
+        now[0] += 86_400 * 20
+        with saver.tenant_scope("acme"):
+            stream = graph.stream({"whose": "acme", "log": []}, _config("t"))
+            next(stream)
+        with saver.tenant_scope("globex"):
+            list(stream)
+        with saver.tenant_scope("acme"):
+            (message,) = saver.get_tuple(at("t")).checkpoint["channel_values"]["messages"]
+        stamp = stamp_of(message)
+        assert stamp is not None
+        assert stamp.timestamp() == now[0]
 
 
 if "timeout" in inspect.signature(StateGraph.add_node).parameters:
