@@ -39,6 +39,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 from langgraph_ephemeral_checkpointer.tenancy.saving import Saving
 from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
 from langgraph_ephemeral_checkpointer.tenancy.scope import (
+    DEFAULT_TENANT,
     Scopes,
     TenantOf,
     checked_tenant,
@@ -77,9 +78,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
     Args:
         table: Table of checkpoints; ``<table>_blobs`` and ``<table>_writes`` go with it.
         schema: Their schema.
-        tenant: The tenant where no scope is open and ``tenant_of`` is not given; None:
-            a call without either is a TenantRequiredError.
-        tenant_of: Gives the tenant of a thread id.
+        tenant: The tenant where no scope is open and ``tenant_of`` does not tell it; None:
+            such a call is a TenantRequiredError. Left out beside ``tenant_of`` it is None.
+        tenant_of: Gives the tenant of a thread id. A call that names no thread (``vacuum``,
+            ``purge_messages``, ``delete_for_runs``, a sweep) does not ask it.
         keep_checkpoints: Keep only so many of a thread's newest root checkpoints, and what
             those need, at each save; None keeps all.
         message_retention: Drop at each save the exchanges that began longer ago, from the
@@ -101,7 +103,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         *,
         table: str = "agent_threads",
         schema: str = "public",
-        tenant: str | None = "default",
+        tenant: str | None = DEFAULT_TENANT,
         tenant_of: TenantOf | None = None,
         keep_checkpoints: int | None = None,
         message_retention: timedelta | None = None,

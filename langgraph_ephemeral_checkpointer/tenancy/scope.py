@@ -24,6 +24,15 @@ from langgraph_ephemeral_checkpointer.tenancy.runs import RunStart, begin, run_o
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""
 
+
+class _LeftOut(str):
+    """The default tenant of a saver that was given none."""
+
+    __slots__ = ()
+
+
+DEFAULT_TENANT: Final[str] = _LeftOut("default")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -80,7 +89,8 @@ class Scopes:
     """The tenants of one saver: the open scope, ``tenant_of``, and the default.
 
     Args:
-        default: The tenant where nothing else names one; None: there is none.
+        default: The tenant where nothing else names one; None: there is none, and none
+            either where it was left out and ``tenant_of`` is given.
         tenant_of: Gives the tenant of a thread id.
     """
 
@@ -89,6 +99,8 @@ class Scopes:
             check_callable("tenant_of", tenant_of)
             if is_async_callable(tenant_of):
                 raise TypeError("tenant_of must be a plain function: it is called before any I/O")
+            # A call that names no thread would else do nothing, and call that success.
+            default = None if isinstance(default, _LeftOut) else default
         self._default = None if default is None else checked_tenant(default)
         self._tenant_of = tenant_of
         self._opened: ContextVar[_Opened] = ContextVar("lgec_tenant_scope", default=_NONE)
@@ -171,9 +183,14 @@ class Scopes:
         Raises:
             TenantRequiredError: There is neither.
         """
-        if (tenant := self._of_call(config) or self._default) is None:
+        if (tenant := self._of_call(config) or self._default) is not None:
+            return tenant
+        if self._tenant_of is None:
             raise TenantRequiredError
-        return tenant
+        raise TenantRequiredError(
+            "this call names no thread, so tenant_of cannot tell whose rows it is about: "
+            "open saver.tenant_scope(...), or give the saver tenant="
+        )
 
     def of_thread(self, thread_id: str, config: RunnableConfig | None = None) -> str:
         """The tenant of a call about one thread.
