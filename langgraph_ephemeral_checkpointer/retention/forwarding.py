@@ -21,7 +21,9 @@ class Bound:
 def _remember_history(self: Any, config: Any, history: Any) -> Any:
     at = config["configurable"]
     place = (at.get("checkpoint_ns", ""), at.get("checkpoint_id") or "")
-    self._keeper.incoming_history(self._thread(config), *place, history)
+    # The config of a checkpoint that a tenant saver has listed knows whose it is.
+    scope = getattr(config, "tenant", None) or self._scope(config)
+    self._keeper.incoming_history((scope, str(at["thread_id"])), *place, history)
     return history
 
 

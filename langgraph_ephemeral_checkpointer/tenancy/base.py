@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,7 @@ from langgraph_ephemeral_checkpointer.retention.arguments import check_channels
 from langgraph_ephemeral_checkpointer.retention.keeper import Keeper
 from langgraph_ephemeral_checkpointer.retention.purge import PurgeOptions
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy.driver import SetUp
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
 from langgraph_ephemeral_checkpointer.tenancy.purging import TenantAccess, TenantStorage
@@ -45,15 +45,6 @@ from langgraph_ephemeral_checkpointer.tenancy.scope import (
     checked_tenant,
     checked_thread,
 )
-
-
-class SetUp:
-    """Whether the tables have been seen to be right; shared by the clones of a saver."""
-
-    done = False
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
 
 class Options(TypedDict, total=False):
@@ -238,9 +229,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _thread(self, config: RunnableConfig) -> str:
         return checked_thread((config.get("configurable") or {}).get("thread_id"))
 
-    def _target(self, config: RunnableConfig) -> Target:
+    def _target(self, config: RunnableConfig, tenant: str | None = None) -> Target:
         thread_id = self._thread(config)
-        return thread_target(self._scopes.of_thread(thread_id, config), thread_id, config)
+        owner = tenant or self._scopes.of_thread(thread_id, config)
+        return thread_target(owner, thread_id, config)
 
     def _load(self, config: RunnableConfig) -> Plan[Step, CheckpointTuple | None]:
         # Outside the plan: without a tenant not even the tables are looked at.
@@ -315,7 +307,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Plan[Step, Mapping[str, Any]]:
-        target = self._target(config)
+        target = self._target(config, getattr(config, "tenant", None))
 
         def loading() -> Plan[Step, Mapping[str, Any]]:
             found = yield from plans.history(self.names, self.serde, target, channels)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import operator
+import pickle
 import random
 from collections import Counter
 from contextlib import ExitStack
@@ -27,7 +29,7 @@ from langgraph.types import Command, Send, interrupt
 from langgraph_ephemeral_checkpointer.retention import RetainedCheckpointer
 from langgraph_ephemeral_checkpointer.retention.stamps import stamp_of
 from langgraph_ephemeral_checkpointer.tenancy import runs
-from tests.tenancy.graphs import at
+from tests.tenancy.graphs import HAS_DELTA, at, delta_graph
 
 TENANTS = ("acme", "globex", None)
 NOBODY = "nobody"
@@ -488,3 +490,27 @@ def test_a_run_is_known_by_its_config_and_by_its_copies() -> None:
     runtime.stream_writer = len  # of every run: it tells nothing
     runs.begin(scopes, {"configurable": {**kept}}, lambda: "acme")
     assert runs.run_of(scopes, {"configurable": kept}) is None
+
+
+if HAS_DELTA:
+
+    def test_a_history_that_is_read_on_stays_its_tenants(make_saver: Any) -> None:
+        """LangGraph asks for the values of delta channels one checkpoint after the other."""
+        with make_saver(tenant=None) as saver:
+            for graph in (delta_graph(saver), delta_graph(_wrapped(saver, True))):
+                with saver.tenant_scope("acme"):
+                    graph.invoke({"log": ["in"]}, _config("t"))
+                    expected = [state.values for state in graph.get_state_history(_config("t"))]
+                    history = graph.get_state_history(_config("t"))
+                    first = next(history)
+                with saver.tenant_scope("globex"):
+                    found = [first.values, *(state.values for state in history)]
+                    # What the caller holds names a checkpoint, and not whose it is.
+                    assert graph.get_state(first.config).values == {}
+                    assert [*saver.list(None)] == []
+                assert found == expected
+                with saver.tenant_scope("acme"):
+                    one = next(saver.list(None))
+                for same in (copy.deepcopy(one.config), pickle.loads(pickle.dumps(one.config))):
+                    assert same == one.config
+                    assert type(same) is dict
