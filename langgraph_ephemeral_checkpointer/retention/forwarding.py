@@ -21,7 +21,9 @@ class Bound:
 def _remember_history(self: Any, config: Any, history: Any) -> Any:
     at = config["configurable"]
     place = (at.get("checkpoint_ns", ""), at.get("checkpoint_id") or "")
-    self._keeper.incoming_history(self._thread(config), *place, history)
+    # The config of a checkpoint that a tenant saver has listed knows whose it is.
+    scope = getattr(config, "tenant", None) or self._scope(config)
+    self._keeper.incoming_history((scope, str(at["thread_id"])), *place, history)
     return history
 
 
@@ -70,34 +72,34 @@ async def aput(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versi
 
 
 # LangGraph reads the attribute ``put_writes`` where a run starts and calls what it read
-# from threads without the caller's context. A tenant saver binds its scope when the
+# from threads without the caller's context. A saver may bind what is in scope when the
 # attribute is read; so this must read the inner attribute then, and not in the call.
 
 
 def put_writes(self: Any) -> Callable[..., None]:
     """Store the writes of a task, their messages stamped; see the inner saver."""
-    inner, scope = self.inner.put_writes, self._scope()
+    inner = self.inner.put_writes
 
     def put_writes(config: Any, writes: Sequence[Any], task_id: str, task_path: str = "") -> None:
-        inner(config, self._outgoing_writes(scope, config, writes), task_id, task_path)
+        inner(config, self._outgoing_writes(config, writes), task_id, task_path)
 
     def without_path(config: Any, writes: Sequence[Any], task_id: str) -> None:
-        inner(config, self._outgoing_writes(scope, config, writes), task_id)
+        inner(config, self._outgoing_writes(config, writes), task_id)
 
     return put_writes if _takes_path(inner) else without_path
 
 
 def aput_writes(self: Any) -> Callable[..., Any]:
     """Store the writes of a task, their messages stamped; see the inner saver."""
-    inner, scope = self.inner.aput_writes, self._scope()
+    inner = self.inner.aput_writes
 
     async def aput_writes(
         config: Any, writes: Sequence[Any], task_id: str, task_path: str = ""
     ) -> None:
-        await inner(config, self._outgoing_writes(scope, config, writes), task_id, task_path)
+        await inner(config, self._outgoing_writes(config, writes), task_id, task_path)
 
     async def without_path(config: Any, writes: Sequence[Any], task_id: str) -> None:
-        await inner(config, self._outgoing_writes(scope, config, writes), task_id)
+        await inner(config, self._outgoing_writes(config, writes), task_id)
 
     return aput_writes if _takes_path(inner) else without_path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
@@ -121,9 +121,10 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         """The inner saver's configuration options."""
         return self.inner.config_specs
 
-    def get_next_version(self, current: Any, channel: None) -> Any:
-        """The inner saver's next version of a channel."""
-        return self.inner.get_next_version(current, channel)
+    @property
+    def get_next_version(self) -> Any:
+        """The inner saver's, as it is when LangGraph reads it: where a run starts."""
+        return self.inner.get_next_version
 
     def untrimmed_threads(self) -> dict[str, str]:
         """The threads that were saved with exchanges in them that should have gone, and why.
@@ -145,19 +146,25 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
 
     # -- whose messages they are --------------------------------------------------------
 
-    def _scope(self) -> Hashable:
-        """The tenant in scope of an inner tenant saver: thread ids are only unique in it."""
-        current = getattr(self.inner, "current_tenant", None)
-        if current is None:
+    def _scope(self, config: Any = None) -> Hashable:
+        """The tenant of an inner tenant saver: thread ids are only unique in it.
+
+        With the config of a call, the one whose scope was open when its run started.
+        """
+        inner = self.inner
+        ask: Any = getattr(inner, "current_tenant", None)
+        if config is not None and (of_run := getattr(inner, "tenant_of_run", None)) is not None:
+            ask = partial(of_run, config)
+        if ask is None:
             return None
         try:
-            tenant: Hashable = current()
+            tenant: Hashable = ask()
         except Exception:  # noqa: BLE001 - none in scope: then the thread id names the tenant
             return None
         return tenant
 
     def _thread(self, config: Any) -> Thread:
-        return (self._scope(), str(config["configurable"]["thread_id"]))
+        return (self._scope(config), str(config["configurable"]["thread_id"]))
 
     def _outgoing(self, config: Any, checkpoint: Any, metadata: Any) -> Any:
         ns = config["configurable"].get("checkpoint_ns", "")
@@ -167,9 +174,8 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
         ns = config["configurable"].get("checkpoint_ns", "")
         return await self._keeper.aoutgoing(self._thread(config), ns, checkpoint, metadata)
 
-    def _outgoing_writes(self, scope: Hashable, config: Any, writes: Sequence[Any]) -> list[Any]:
-        thread = (scope, str(config["configurable"]["thread_id"]))
-        return self._keeper.outgoing_writes(thread, writes)
+    def _outgoing_writes(self, config: Any, writes: Sequence[Any]) -> list[Any]:
+        return self._keeper.outgoing_writes(self._thread(config), writes)
 
     def _incoming(self, config: Any, loaded: CheckpointTuple | None) -> CheckpointTuple | None:
         newest = not config["configurable"].get("checkpoint_id")
@@ -178,8 +184,10 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
                 ns = config["configurable"].get("checkpoint_ns", "")
                 self._keeper.nothing_there(self._thread(config), ns)
             return None
-        ns = loaded.config["configurable"].get("checkpoint_ns", "")
-        return self._keeper.incoming(self._thread(loaded.config), ns, loaded, newest=newest)
+        place = loaded.config["configurable"]
+        thread = (self._scope(config), str(place["thread_id"]))
+        ns = place.get("checkpoint_ns", "")
+        return self._keeper.incoming(thread, ns, loaded, newest=newest)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Any:
         """This wrapper around the inner saver's clone; they share what they remember."""

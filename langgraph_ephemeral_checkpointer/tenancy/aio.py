@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -178,20 +178,16 @@ class AsyncTenantPostgresSaver(TenantSaver):
         await self._run(plan)
         return target.config(checkpoint["id"])
 
-    @property
-    def aput_writes(self) -> Callable[..., Coroutine[Any, Any, None]]:
-        """Store a task's writes, in the scope that was open when this was read."""
-        return partial(self._put_writes, self._scopes.open)
-
-    async def _put_writes(
+    @in_scope_of_call
+    async def aput_writes(
         self,
-        scope: str | None,
         config: RunnableConfig,
         writes: Sequence[tuple[str, Any]],
         task_id: str,
         task_path: str = "",
     ) -> None:
-        plan = self._write(config, writes, task_id, task_path, scope)
+        """Store a task's writes."""
+        plan = self._write(config, writes, task_id, task_path)
         if writes:
             await self._run(plan)
 

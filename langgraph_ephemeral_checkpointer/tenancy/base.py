@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, TypedDict
 
 from langchain_core.runnables import RunnableConfig
@@ -26,6 +24,7 @@ from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim, ch
 from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
 from langgraph_ephemeral_checkpointer.messages.purge import PurgeOptions
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy.driver import SetUp
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
 from langgraph_ephemeral_checkpointer.tenancy.purging import TenantAccess, TenantStorage
@@ -39,21 +38,12 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
 from langgraph_ephemeral_checkpointer.tenancy.saving import Saving
 from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
 from langgraph_ephemeral_checkpointer.tenancy.scope import (
-    RunVersion,
+    DEFAULT_TENANT,
     Scopes,
     TenantOf,
     checked_tenant,
     checked_thread,
 )
-
-
-class SetUp:
-    """Whether the tables have been seen to be right; shared by the clones of a saver."""
-
-    done = False
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
 
 class Options(TypedDict, total=False):
@@ -78,9 +68,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
     Args:
         table: Table of checkpoints; ``<table>_blobs`` and ``<table>_writes`` go with it.
         schema: Their schema.
-        tenant: The tenant where no scope is open and ``tenant_of`` is not given; None:
-            a call without either is a TenantRequiredError.
-        tenant_of: Gives the tenant of a thread id.
+        tenant: The tenant where no scope is open and ``tenant_of`` does not tell it; None:
+            such a call is a TenantRequiredError. Left out beside ``tenant_of`` it is None.
+        tenant_of: Gives the tenant of a thread id. A call that names no thread (``vacuum``,
+            ``purge_messages``, ``delete_for_runs``, a sweep) does not ask it.
         keep_checkpoints: Keep only so many of a thread's newest root checkpoints, and what
             those need, at each save; None keeps all.
         message_retention: Drop at each save the exchanges that began longer ago, from the
@@ -102,7 +93,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         *,
         table: str = "agent_threads",
         schema: str = "public",
-        tenant: str | None = "default",
+        tenant: str | None = DEFAULT_TENANT,
         tenant_of: TenantOf | None = None,
         keep_checkpoints: int | None = None,
         message_retention: timedelta | None = None,
@@ -158,6 +149,21 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return self._scopes.current()
 
+    def tenant_of_run(self, config: RunnableConfig) -> str:
+        """The tenant of a run, for savers that wrap this one.
+
+        Args:
+            config: What LangGraph calls a saver with.
+
+        Returns:
+            The tenant whose scope was open when the run that made ``config`` started, else the
+            default one; where no run made it, :meth:`current_tenant`.
+
+        Raises:
+            TenantRequiredError: There is neither.
+        """
+        return self._scopes.current(config)
+
     @property
     def names_a_tenant(self) -> bool:
         """Whether :meth:`current_tenant` has an answer."""
@@ -209,25 +215,27 @@ class TenantSaver(BaseCheckpointSaver[str]):
         """
         return ddl(self.names, maintenance_role)
 
-    # LangGraph reads these two once, at the start of a run, and calls what it got later
-    # from threads that lack the caller's context: what is read is bound to the scope.
+    def get_next_version(self, current: str | int | None, channel: None = None) -> str:
+        """Number versions like LangGraph's own Postgres saver: they sort as text.
 
-    @property
-    def get_next_version(self) -> Callable[[str | None, None], str]:
-        """Give the version after ``current``, marked with the scope of the reader."""
-        return partial(_next_version, self._scopes.open)
+        The random tail keeps apart what two runs make of one thread.
+        """
+        number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - no secret
 
     # Plans ---------------------------------------------------------------------------
 
     def _thread(self, config: RunnableConfig) -> str:
         return checked_thread((config.get("configurable") or {}).get("thread_id"))
 
-    def _target(self, config: RunnableConfig) -> Target:
+    def _target(self, config: RunnableConfig, tenant: str | None = None) -> Target:
         thread_id = self._thread(config)
-        return thread_target(self._scopes.of_thread(thread_id), thread_id, config)
+        owner = tenant or self._scopes.of_thread(thread_id, config)
+        return thread_target(owner, thread_id, config)
 
     def _load(self, config: RunnableConfig) -> Plan[Step, CheckpointTuple | None]:
         # Outside the plan: without a tenant not even the tables are looked at.
+        self._scopes.begin(config)
         target = self._target(config)
 
         def loading() -> Plan[Step, CheckpointTuple | None]:
@@ -252,7 +260,10 @@ class TenantSaver(BaseCheckpointSaver[str]):
         thread_id = None
         if config and (config.get("configurable") or {}).get("thread_id") is not None:
             thread_id = self._thread(config)
-        tenant = self._scopes.current() if thread_id is None else self._scopes.of_thread(thread_id)
+        if thread_id is None:
+            tenant = self._scopes.current(config)
+        else:
+            tenant = self._scopes.of_thread(thread_id, config)
         return Listing(
             self.names,
             self.serde,
@@ -273,9 +284,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
         *,
         joins: bool = False,
     ) -> tuple[Target, Plan[Step, None]]:
-        thread_id = self._thread(config)
-        tenant = self._scopes.of_save(thread_id, new_versions)
-        target = thread_target(tenant, thread_id, config)
+        target = self._target(config)
         checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, self._saving.save(wanted, joins=joins)
@@ -286,11 +295,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
         writes: Sequence[tuple[str, Any]],
         task_id: str,
         task_path: str,
-        scope: object,
     ) -> Plan[Step, None]:
-        thread_id = self._thread(config)
-        tenant = self._scopes.of_thread(thread_id, scope)
-        target = thread_target(tenant, thread_id, config)
+        target = self._target(config)
         if target.checkpoint_id is None:
             raise ValueError("put_writes needs configurable['checkpoint_id']")
         writes = self._messages.outgoing_writes(target.thread, writes)
@@ -300,7 +306,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Plan[Step, Mapping[str, Any]]:
-        target = self._target(config)
+        target = self._target(config, getattr(config, "tenant", None))
 
         def loading() -> Plan[Step, Mapping[str, Any]]:
             found = yield from plans.history(self.names, self.serde, target, channels)
@@ -380,15 +386,6 @@ class TenantSaver(BaseCheckpointSaver[str]):
     def _tenants(self) -> Plan[Step, list[str]]:
         # A maintenance role sees all whatever is pinned, an application role its own.
         return erasing.tenants(self.names, self._scopes.open or self._scopes.default or "")
-
-
-def _next_version(scope: str | None, current: str | int | None, channel: None = None) -> str:
-    """Number versions like LangGraph's own Postgres saver: they sort as text.
-
-    The random tail keeps apart what two runs make of one thread.
-    """
-    number = current if isinstance(current, int) else int(str(current or "0").split(".")[0])
-    return RunVersion.made_in(scope, f"{number + 1:032}.{random.random():016}")  # noqa: S311 - no secret
 
 
 def _positive(name: str, duration: object) -> None:

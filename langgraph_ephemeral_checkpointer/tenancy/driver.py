@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,6 +89,15 @@ class storage_errors:  # noqa: N801 - a context manager; as a class, since each 
             raise StorageError(f"{self._doing} failed: {_said(error)} Was it dropped?") from error
         if isinstance(error, (psycopg.Error, UnicodeEncodeError)):
             raise StorageError(f"{self._doing} failed: {_said(error)}") from error
+
+
+class SetUp:
+    """Whether the tables have been seen to be right; shared by the clones of a saver."""
+
+    done = False
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
     Target,
     TypedSerializer,
     column_filter,
+    listed,
     load_tuple,
     matches,
 )
@@ -122,7 +123,7 @@ class Listing:
             pin(self._tenant),
             self._names.statement(sql.list_page(order), params),
         ]
-        found = [load_tuple(self._serde, row) for row in rows]
+        found = [listed(load_tuple(self._serde, row), self._tenant) for row in rows]
         found = [one for one in found if matches(one.metadata, self._wanted)]
         if self._left is not None:
             found = found[: self._left]

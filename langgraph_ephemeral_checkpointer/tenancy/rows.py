@@ -67,6 +67,24 @@ class Target(NamedTuple):
         }
 
 
+class ListedConfig(dict[str, Any]):
+    """The config of a checkpoint in a listing, which knows whose the listing is.
+
+    LangGraph hands it back as it is, to rebuild the delta channels of that checkpoint, whenever
+    somebody reads on. A config that the caller makes of it is a plain one: it names a
+    checkpoint, of whichever tenant is in scope.
+    """
+
+    __slots__ = ("tenant",)
+
+    def __init__(self, config: Mapping[str, Any], tenant: str) -> None:
+        super().__init__(config)
+        self.tenant = tenant
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 @dataclass(slots=True, eq=False)
 class Save:
     """Everything one save writes; :meth:`params` with some or all of the channel values.
@@ -286,6 +304,11 @@ def load_tuple(serde: TypedSerializer, row: Sequence[Any]) -> CheckpointTuple:
         target.config(parent) if parent else None,
         load_writes(serde, *writes),
     )
+
+
+def listed(found: CheckpointTuple, tenant: str) -> CheckpointTuple:
+    """The same, as an entry of a tenant's listing."""
+    return found._replace(config=cast(RunnableConfig, ListedConfig(found.config, tenant)))
 
 
 def load_writes(

@@ -170,20 +170,15 @@ class TenantPostgresSaver(TenantSaver):
         self._run(plan)
         return target.config(checkpoint["id"])
 
-    @property
-    def put_writes(self) -> Callable[..., None]:
-        """Store a task's writes, in the scope that was open when this was read."""
-        return partial(self._put_writes, self._scopes.open)
-
-    def _put_writes(
+    def put_writes(
         self,
-        scope: str | None,
         config: RunnableConfig,
         writes: Sequence[tuple[str, Any]],
         task_id: str,
         task_path: str = "",
     ) -> None:
-        plan = self._write(config, writes, task_id, task_path, scope)
+        """Store a task's writes."""
+        plan = self._write(config, writes, task_id, task_path)
         if writes:
             self._run(plan)
 

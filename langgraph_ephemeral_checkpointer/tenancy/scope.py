@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from langchain_core.runnables import RunnableConfig
 
 from langgraph_ephemeral_checkpointer.common.arguments import check_callable
 from langgraph_ephemeral_checkpointer.engine.steps import GIVES_A_COROUTINE, is_async_callable
@@ -17,14 +19,25 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantRequiredError,
     TenantResolutionError,
 )
+from langgraph_ephemeral_checkpointer.tenancy.runs import RunStart, begin, run_of, run_of_node
 
 TenantOf = Callable[[str], str]
 """Gives the tenant of a thread id."""
 
+
+class _LeftOut(str):
+    """The default tenant of a saver that was given none."""
+
+    __slots__ = ()
+
+
+DEFAULT_TENANT: Final[str] = _LeftOut("default")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_UNBOUND: Final = object()
+_ANYWHERE: Final = object()
+"""Instead of a run: the scope counts whatever node it is looked up in."""
 
 
 def checked_tenant(tenant: object) -> str:
@@ -62,30 +75,22 @@ def _checked_text(what: str, value: object) -> str:
     return str(value)
 
 
-class RunVersion(str):
-    """A channel version that remembers in which scope the run that made it was started.
+class _Opened(NamedTuple):
+    """A scope that was opened, and the run in whose nodes it was."""
 
-    LangGraph looks up ``put`` at every save, in whatever context it then is, but
-    ``get_next_version`` only once, at the start of a run. So the versions a run makes
-    carry its scope to its saves, also when the caller has left the scope meanwhile (a
-    stream that is read on after the ``with`` block). They are stored as plain text.
-    """
+    tenant: str | None
+    run: RunStart | object | None
 
-    scope: str | None
 
-    @classmethod
-    def made_in(cls, scope: str | None, version: str) -> RunVersion:
-        """Mark a version as made by a run that was started in ``scope``."""
-        made = cls(version)
-        made.scope = scope
-        return made
+_NONE: Final = _Opened(None, None)
 
 
 class Scopes:
     """The tenants of one saver: the open scope, ``tenant_of``, and the default.
 
     Args:
-        default: The tenant where nothing else names one; None: there is none.
+        default: The tenant where nothing else names one; None: there is none, and none
+            either where it was left out and ``tenant_of`` is given.
         tenant_of: Gives the tenant of a thread id.
     """
 
@@ -94,9 +99,11 @@ class Scopes:
             check_callable("tenant_of", tenant_of)
             if is_async_callable(tenant_of):
                 raise TypeError("tenant_of must be a plain function: it is called before any I/O")
+            # A call that names no thread would else do nothing, and call that success.
+            default = None if isinstance(default, _LeftOut) else default
         self._default = None if default is None else checked_tenant(default)
         self._tenant_of = tenant_of
-        self._open: ContextVar[str | None] = ContextVar("lgec_tenant_scope", default=None)
+        self._opened: ContextVar[_Opened] = ContextVar("lgec_tenant_scope", default=_NONE)
 
     @property
     def default(self) -> str | None:
@@ -105,8 +112,23 @@ class Scopes:
 
     @property
     def open(self) -> str | None:
-        """The tenant of the innermost open scope of this context."""
-        return self._open.get()
+        """The tenant of the innermost open scope of this context.
+
+        In a node that is the one its run was started in, unless the run's own nodes opened
+        another: nodes run in copies of the context of whoever reads on.
+        """
+        tenant, opened_in = self._opened.get()
+        if opened_in is _ANYWHERE or (run := run_of_node(self)) is None or run is opened_in:
+            return tenant
+        return run.tenant
+
+    def begin(self, config: RunnableConfig) -> None:
+        """Keep the open scope for the run that loads its first checkpoint with ``config``."""
+        begin(self, config, lambda: self.open)
+
+    def _of_call(self, config: RunnableConfig | None) -> str | None:
+        run = None if config is None else run_of(self, config)
+        return self.open if run is None else run.tenant
 
     @contextmanager
     def scope(self, tenant: str) -> Iterator[None]:
@@ -117,12 +139,12 @@ class Scopes:
             ValueError: The tenant is empty.
             ScopeLostError: The block is left in another context than it was entered in.
         """
-        token = self._open.set(checked_tenant(tenant))
+        token = self._opened.set(_Opened(checked_tenant(tenant), run_of_node(self)))
         try:
             yield
         finally:
             try:
-                self._open.reset(token)
+                self._opened.reset(token)
             except ValueError as error:
                 raise ScopeLostError(
                     f"the scope of tenant {tenant!r} was left in another context than it "
@@ -132,12 +154,12 @@ class Scopes:
 
     async def within(self, tenant: str | None, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine with ``tenant`` as the open scope; None: with none open."""
-        token = self._open.set(tenant)
+        token = self._opened.set(_Opened(tenant, _ANYWHERE))
         try:
             return await work
         finally:
             with suppress(ValueError):  # closed where it never ran to its end: another context
-                self._open.reset(token)
+                self._opened.reset(token)
 
     def explicit(self) -> str:
         """The tenant of the open scope, and of nothing else.
@@ -152,44 +174,43 @@ class Scopes:
             )
         return tenant
 
-    def current(self) -> str:
+    def current(self, config: RunnableConfig | None = None) -> str:
         """The tenant of a call that names no thread: the scope's, else the default.
+
+        Args:
+            config: Of the call; it may belong to a run, whose scope it then is.
 
         Raises:
             TenantRequiredError: There is neither.
         """
-        if (tenant := self.open or self._default) is None:
+        if (tenant := self._of_call(config) or self._default) is not None:
+            return tenant
+        if self._tenant_of is None:
             raise TenantRequiredError
-        return tenant
+        raise TenantRequiredError(
+            "this call names no thread, so tenant_of cannot tell whose rows it is about: "
+            "open saver.tenant_scope(...), or give the saver tenant="
+        )
 
-    def of_thread(self, thread_id: str, scope: object = _UNBOUND) -> str:
+    def of_thread(self, thread_id: str, config: RunnableConfig | None = None) -> str:
         """The tenant of a call about one thread.
 
         Args:
             thread_id: The thread.
-            scope: The scope that was open when a run started (None: none was); by
-                default the scope that is open now.
+            config: Of the call; it may belong to a run, whose scope it then is.
 
         Raises:
             TenantRequiredError: No scope, no ``tenant_of`` and no default.
             TenantResolutionError: ``tenant_of`` raised, or gave something else than a
                 non-empty string.
         """
-        tenant = self.open if scope is _UNBOUND else scope
-        if isinstance(tenant, str):
+        if (tenant := self._of_call(config)) is not None:
             return tenant
         if self._tenant_of is not None:
             return _resolve(self._tenant_of, thread_id)
         if self._default is None:
             raise TenantRequiredError
         return self._default
-
-    def of_save(self, thread_id: str, versions: Mapping[str, Any]) -> str:
-        """The tenant of a save: that of its run's start where the versions tell it."""
-        for version in versions.values():
-            if isinstance(version, RunVersion):
-                return self.of_thread(thread_id, version.scope)
-        return self.of_thread(thread_id)
 
     def of_both(self, source: str, target: str) -> str:
         """The one tenant of two threads.

@@ -556,3 +556,18 @@ def test_the_sweeper_looks_through_it(backend, clock):
     sweeper = TTLSweeper(saver, TTLPolicy(idle_ttl_seconds=60), clock=lambda: 4e9)
     assert sweeper.sweep().deleted_thread_ids == ["t"]
     assert backend.saver.get_tuple(CONFIG) is None
+
+
+def test_what_the_inner_saver_binds_to_its_versions_survives(clock):
+    class Bound(InMemorySaver):
+        scope = "acme"
+
+        @property
+        def get_next_version(self) -> Any:  # type: ignore[override]
+            scope = self.scope
+            return lambda current, channel: f"{scope}.{current}"
+
+    inner = Bound()
+    next_version = RetainedCheckpointer(inner, max_age=MONTH, clock=clock).get_next_version
+    inner.scope = "elsewhere"
+    assert next_version("1", None) == "acme.1"

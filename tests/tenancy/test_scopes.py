@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from psycopg_pool import ConnectionPool
 
+from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
 from langgraph_ephemeral_checkpointer.errors import (
     CrossTenantError,
     ScopeLostError,
@@ -21,6 +23,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     TenantResolutionError,
 )
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
+from langgraph_ephemeral_checkpointer.tenancy.base import TenantSaver
 from tests.support.tenant_graphs import META, at, checkpoint, config, plain_graph, put
 
 
@@ -155,6 +158,67 @@ def test_forgetting_never_means_the_default_tenant(make_saver: Any) -> None:
         assert len([*saver.list(None)]) == 1
         assert saver.forget_tenant("default") == 1
         assert [*saver.list(None)] == []
+
+
+def _acts_on_the_tenant(saver: Any) -> list[Any]:
+    return [
+        lambda: saver.delete_for_runs(["r"]),
+        lambda: saver.purge_messages(timedelta(days=1)),
+        lambda: saver.purge_messages(timedelta(days=1), dry_run=True),
+        lambda: saver.vacuum(1),
+        lambda: saver.list(None),
+        lambda: saver.list({"configurable": {}}),
+        lambda: saver.current_tenant(),
+        lambda: saver.untrimmed_threads(),
+        lambda: TTLSweeper(saver, TTLPolicy(idle_ttl_seconds=1)).sweep(),
+        lambda: TTLSweeper(saver, TTLPolicy(idle_ttl_seconds=1)).sweep(dry_run=True),
+    ]
+
+
+def test_beside_tenant_of_there_is_no_default_unless_it_is_given(
+    make_saver: Any, superuser: Any, schema: str
+) -> None:
+    """A call that names no thread would report success over the rows of nobody."""
+    with make_saver(tenant_of=lambda thread: "acme") as saver:
+        put(saver, "t", 1)
+        assert not saver.names_a_tenant
+        for act in _acts_on_the_tenant(saver):
+            with pytest.raises(TenantRequiredError):
+                act()
+        with pytest.raises(TenantRequiredError, match="names no thread"):
+            saver.vacuum(1)
+        assert saver.get_tuple(at("t")) is not None
+        with saver.tenant_scope("acme"):
+            for act in _acts_on_the_tenant(saver)[:-2]:
+                act()
+    for given in ("default", "acme"):
+        with make_saver(tenant=given, tenant_of=lambda thread: "acme") as saver:
+            assert saver.current_tenant() == given
+            for act in _acts_on_the_tenant(saver):
+                act()
+
+
+async def test_beside_tenant_of_the_asynchronous_saver_has_no_default_either(
+    make_async_saver: Any,
+) -> None:
+    async with make_async_saver(tenant_of=lambda thread: "acme") as saver:
+        made = checkpoint(1)
+        await saver.aput(at("t"), made, META, made["channel_versions"])
+        for act in (
+            lambda: saver.adelete_for_runs(["r"]),
+            lambda: saver.purge_messages(timedelta(days=1)),
+            lambda: saver.vacuum(1),
+            lambda: TTLSweeper(saver, TTLPolicy(idle_ttl_seconds=1)).asweep(),
+        ):
+            with pytest.raises(TenantRequiredError):
+                await act()
+        with pytest.raises(TenantRequiredError):
+            saver.alist(None)
+        assert await saver.aget_tuple(at("t")) is not None
+
+
+def test_the_default_tenant_can_be_read_off_the_signature() -> None:
+    assert inspect.signature(TenantSaver).parameters["tenant"].default == "default"
 
 
 def test_a_listing_belongs_to_the_tenant_of_the_call(make_saver: Any) -> None:
