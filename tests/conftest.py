@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from tests.support import features
 
-pytest_plugins = ["tests.support.console", "tests.support.fixtures", "tests.support.tenants"]
+pytest_plugins = [
+    "tests.support.console",
+    "tests.support.fixtures",
+    "tests.support.groups",
+    "tests.support.tenants",
+]
 
 # What is about a part that is not there in the oldest supported versions.
 _NEEDS = {

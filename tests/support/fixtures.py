@@ -25,8 +25,10 @@ _SETTINGS = ("fsync = off", "synchronous_commit = off", "full_page_writes = off"
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """A DSN of a superuser on a server: LGEC_TEST_POSTGRES_DSN, or one that is started here."""
+    if "not postgres" in request.config.option.markexpr:
+        pytest.fail("this test asks for Postgres, and tests/support/groups.py does not see it")
     if dsn := os.environ.get("LGEC_TEST_POSTGRES_DSN"):
         yield dsn
         return

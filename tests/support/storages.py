@@ -180,9 +180,9 @@ class SqliteStorage(_Database):
     name = "sqlite"
     tables = ("checkpoints", "writes")
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, serde: Any = None) -> None:
         self.where = self.path = where
-        self.serde: Any = JsonPlusSerializer()
+        self.serde = serde or JsonPlusSerializer()
 
     @contextmanager
     def open(self, form: str = "connection", *, serde: Any = None, size: int = 2) -> Any:
