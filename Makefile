@@ -12,11 +12,15 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 INSTALLED = $(VENV)/installed
 
-.PHONY: help demo test lint bench clean
+QUICK = not postgres and not pgbouncer and not mariadb and not redis and not mongodb and not s3 \
+	and not node and not slow
+
+.PHONY: help demo test quick lint bench clean
 
 help:
 	@echo "make demo    a small LangGraph application, its threads, and a sweep of them"
 	@echo "make test    the whole suite, on a Postgres that it starts itself"
+	@echo "make quick   what needs no server and is not slow, in a minute"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   the table of benchmarks, also in benchmarks/RESULTS.md; ARGS='--scale 0.05' for a try"
 	@echo "make clean   remove $(VENV)"
@@ -33,6 +37,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	"$(VENV)/bin/python" -m pytest -n 2 $(ARGS)
+
+quick: $(INSTALLED)
+	"$(VENV)/bin/python" -m pytest -n 2 -m "$(QUICK)" $(ARGS)
 
 lint: $(INSTALLED)
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r lint-requirements.txt

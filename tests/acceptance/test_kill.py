@@ -21,15 +21,15 @@ SWEEP = """
     import os, signal, sys
     from contextlib import ExitStack
     from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper, strategies
-    from langgraph_ephemeral_checkpointer.plan import Statement
+    from langgraph_ephemeral_checkpointer.engine.plan import Statement
 
     kind, where, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if kind == "sqlite":
         from langgraph.checkpoint.sqlite import SqliteSaver as Saver
-        from langgraph_ephemeral_checkpointer.strategies import sqlite_access as access
+        from langgraph_ephemeral_checkpointer.strategies.sqlite import access
     else:
         from langgraph.checkpoint.postgres import PostgresSaver as Saver
-        from langgraph_ephemeral_checkpointer.strategies import postgres_access as access
+        from langgraph_ephemeral_checkpointer.strategies.postgres import access
 
     # Counts the deletes of the sweep, and dies before one of them.
     drive, seen = access.drive, 0

@@ -24,11 +24,11 @@ PURGE = """
 import os, signal, sys, time
 from datetime import timedelta
 from langgraph.checkpoint.{module} import {name}
-from langgraph_ephemeral_checkpointer.plan import Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.retention import purge_messages
-from langgraph_ephemeral_checkpointer.retention.storage import {module}
+from langgraph_ephemeral_checkpointer.strategies.{module} import purge
 
-write, calls = {module}._write, []
+write, calls = purge._write, []
 
 def killing(*args):
     calls.append(args)
@@ -43,7 +43,7 @@ def killing(*args):
         if len(calls) == {at} and count == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-{module}._write = killing
+purge._write = killing
 with {name}.from_conn_string(sys.argv[1]) as saver:
     purge_messages(saver, timedelta(days=30), clock=lambda: time.time() + 40 * 86400)
 """

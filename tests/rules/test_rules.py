@@ -355,7 +355,7 @@ async def test_keep_latest_trims_only_threads_that_are_past_the_ttl(backend, loa
     result = await backend.sweep(sweeper)
     assert (result.deleted_thread_ids, result.errors) == ([], {})
     assert result.pruned_checkpoint_count == 2
-    assert len(backend.storage.dump("busy")["checkpoints"]) == 3
+    assert len(backend.storage.rows("busy")["checkpoints"]) == 3
 
 
 async def test_a_sweep_by_a_file_takes_what_its_rules_say(load, tmp_path):

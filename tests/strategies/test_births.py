@@ -10,7 +10,7 @@ from langgraph_ephemeral_checkpointer.strategies.memory.birth import memory_birt
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import sqlite_birth_of
 from tests.strategies.test_prune_cases import execute, turn
-from tests.support.places import KINDS, open_place
+from tests.support.backends import PRUNED_KINDS, open_place
 from tests.support.prune_graphs import Driver, exact, new_thread
 
 
@@ -30,7 +30,7 @@ def birth_of(place, thread_id):
     return found[0][0] if found else None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_the_birth_is_carried_over_every_prune_and_goes_with_the_thread(kind, locate):
     async with open_place(kind, locate(kind)[0]) as place:
         thread_id = new_thread()
@@ -57,7 +57,7 @@ async def test_the_birth_is_carried_over_every_prune_and_goes_with_the_thread(ki
         assert birth_of(place, thread_id) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_where_ids_carry_no_time_the_time_itself_is_kept(kind, locate):
     async with open_place(kind, locate(kind)[0]) as place:
         thread_id = new_thread()

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from langgraph.types import Command
 
+from tests.support.backends import PRUNED_KINDS, open_pair, open_place, prune
 from tests.support.features import HAS_DELTA
-from tests.support.places import KINDS, open_pair, open_place, prune
 from tests.support.prune_graphs import RUNS, Driver, new_thread, shape
 from tests.support.prune_histories import History, check
 
@@ -36,7 +36,7 @@ def spaces(place, thread_id):
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
 @pytest.mark.parametrize("frequency", [1, 2, 5, 1000])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 def test_a_delta_channel_reads_and_goes_on_as_before(kind, frequency, keep, locate):
     operations = (
         turn(), turn(), {"kind": "update", "cmd": "plain", "at": 4}, turn(durability="exit"),
@@ -45,13 +45,13 @@ def test_a_delta_channel_reads_and_goes_on_as_before(kind, frequency, keep, loca
     assert check(kind, locate, History(operations, frequency, keep)) or frequency > 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 def test_each_replay_from_a_kept_root_finds_the_persistent_subgraph_as_it_was_then(kind, locate):
     operations = (turn("keep"), turn("keep"), turn("keep"))
     assert check(kind, locate, History(operations, 1, 3))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_a_thread_that_is_left_whole_does_not_keep_the_others_from_being_pruned(kind, locate):
     async with driven(kind, locate) as (place, plain):
         delta, broken = (Driver(place, new_thread(), 1000) for _ in range(2))
@@ -89,7 +89,7 @@ def execute(place, sql, *params):
         return cur.fetchall() if cur.description else []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_three_parallel_tasks_that_wait_run_once_each_with_prunes_in_between(kind, locate):
     async with driven(kind, locate) as (place, driver):
         await driver.perform(turn())
@@ -105,7 +105,7 @@ async def test_three_parallel_tasks_that_wait_run_once_each_with_prunes_in_betwe
         assert not (await driver.state()).next
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_dead_calls_go_with_their_roots_and_a_waiting_one_stays(kind, locate):
     async with driven(kind, locate, 1) as (place, driver):
         for _ in range(2):
@@ -120,7 +120,7 @@ async def test_dead_calls_go_with_their_roots_and_a_waiting_one_stays(kind, loca
         assert [run.split("/")[0] for run in RUNS] == ["c2", "z"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_a_call_inside_a_persistent_subgraph_goes_on_after_the_root_was_updated(kind, locate):
     async with driven(kind, locate, 1) as (place, driver):
         await driver.perform(turn())
@@ -134,7 +134,7 @@ async def test_a_call_inside_a_persistent_subgraph_goes_on_after_the_root_was_up
         assert [run.split("/")[0] for run in RUNS] == ["ik2", "k2", "z"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_pruning_twice_changes_nothing_more(kind, locate):
     async with driven(kind, locate) as (place, driver):
         for cmd in ("plain", "keep", "call", "fan", "keep ask"):
@@ -146,7 +146,7 @@ async def test_pruning_twice_changes_nothing_more(kind, locate):
         assert place.rows(thread_of(driver)) == before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_a_thread_that_was_pruned_in_its_first_turn_can_be_pruned_again(kind, locate):
     """Before its delta channel began: what was taken then is not missed later."""
     async with open_pair(kind, locate(kind)) as (place, twin):
@@ -165,7 +165,7 @@ async def test_a_thread_that_was_pruned_in_its_first_turn_can_be_pruned_again(ki
         assert (await pruned.state()).values["delta"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_writes_and_blobs_that_no_checkpoint_names_yet_stay(kind, locate):
     async with driven(kind, locate) as (place, driver):
         for _ in range(3):
@@ -215,5 +215,5 @@ def test_no_thread_and_an_unknown_thread_are_nothing_to_do(locate):
             if kind == "memory":
                 assert "unknown" not in place.saver.storage
 
-    for kind in KINDS:
+    for kind in PRUNED_KINDS:
         asyncio.run(run(kind))

@@ -10,7 +10,7 @@ from langgraph.checkpoint.conformance.test_utils import (
     generate_metadata,
 )
 
-from tests.support.places import KINDS, open_place, prune
+from tests.support.backends import PRUNED_KINDS, open_place, prune
 
 # Ours keeps every row of a subgraph call whose root is not stored, upstream the newest one.
 OTHERWISE = {"test_prune_keep_latest_across_namespaces"}
@@ -54,13 +54,13 @@ class Saver:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_upstream_case(kind, case, locate):
     async with open_place(kind, locate(kind)[0]) as place:
         await case(Saver(place))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_a_call_of_an_unknown_root_stays_beside_the_newest_root(kind, locate):
     async with open_place(kind, locate(kind)[0]) as place:
         saver = Saver(place)

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 
-from tests.support.places import KINDS, open_pair
+from tests.support.backends import PRUNED_KINDS, open_pair
 from tests.support.prune_graphs import new_thread
 
 with warnings.catch_warnings():
@@ -33,7 +33,7 @@ def answers(turns):
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_an_agent_pruned_between_its_turns_remembers_what_it_would_have(kind, keep, locate):
     async with open_pair(kind, locate(kind)) as sides:
         thread_id = new_thread()

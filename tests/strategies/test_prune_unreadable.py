@@ -11,8 +11,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph_ephemeral_checkpointer.decisions.survivors import LeaveWholeError
 from langgraph_ephemeral_checkpointer.strategies import raw
 from tests.strategies.test_prune_cases import execute, turn
+from tests.support.backends import PRUNED_KINDS, open_place
 from tests.support.features import HAS_DELTA
-from tests.support.places import KINDS, open_place
 from tests.support.prune_graphs import Driver, new_thread
 
 
@@ -33,7 +33,7 @@ class Gone(dict):
         return dict(self)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_state_of_classes_that_are_gone_is_pruned(kind, locate, monkeypatch):
     async with open_place(kind, locate(kind)[0]) as place:
         driver = Driver(place, new_thread(), 2)
@@ -45,7 +45,7 @@ async def test_state_of_classes_that_are_gone_is_pruned(kind, locate, monkeypatc
         assert outcome.left_whole is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRUNED_KINDS)
 async def test_encrypted_threads_are_pruned_on_postgres_and_left_whole_elsewhere(kind, locate):
     async with open_place(kind, locate(kind)[0]) as place:
         place.saver.serde = EncryptedSerializer(Cipher())

@@ -1,125 +1,32 @@
 """Every kind of saver, opened fresh, under one interface for the tests.
 
 A backend is a saver and the way it is swept: synchronous savers come under ``sweep()`` and
-under ``asweep()``. ``storage`` looks at the rows from outside, past the saver.
+under ``asweep()``. ``storage`` looks at the rows from outside, past the saver. A place is a
+saver whose threads are pruned; with its twin, which never is, it makes a pair.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from langgraph_ephemeral_checkpointer import SweepResult, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer import PolicyOverride, SweepResult, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from tests.support import aging, foreign
-
-Rows = dict[str, list[tuple[Any, ...]]]
-
-
-class MemoryStorage:
-    """The dictionaries of an InMemorySaver."""
-
-    def __init__(self, saver: InMemorySaver) -> None:
-        self.saver = saver
-
-    def dump(self, thread_id: str) -> Rows:
-        saver = self.saver
-        return {
-            "checkpoints": sorted(
-                (ns, checkpoint_id, row)
-                for key, thread in list(saver.storage.items())
-                if str(key) == thread_id
-                for ns, rows in list(thread.items())
-                for checkpoint_id, row in rows.items()
-            ),
-            "blobs": sorted(item for item in list(saver.blobs.items()) if item[0][0] == thread_id),
-            "writes": sorted(
-                (key, where, write)
-                for key, found in list(saver.writes.items())
-                if key[0] == thread_id
-                for where, write in found.items()
-            ),
-        }
-
-    def threads(self) -> set[str]:
-        keys = [key[0] for table in (self.saver.writes, self.saver.blobs) for key in table]
-        # Reading an unknown thread leaves an empty key behind.
-        stored = [key for key, thread in self.saver.storage.items() if any(thread.values())]
-        return {str(key) for key in [*keys, *stored]}
-
-    def shift(self, thread_id: str, seconds: float) -> None:
-        aging.shift_memory(self.saver, thread_id, seconds)
-
-
-class SqliteStorage:
-    """An SQLite file."""
-
-    def __init__(self, path: str, serde: Any) -> None:
-        self.path, self.serde = path, serde
-
-    def dump(self, thread_id: str) -> Rows:
-        conn = sqlite3.connect(self.path)
-        try:
-            return {
-                table: conn.execute(
-                    f"SELECT * FROM {table} WHERE thread_id = ? ORDER BY 1, 2, 3, 4", (thread_id,)
-                ).fetchall()
-                for table in ("checkpoints", "writes")
-            }
-        finally:
-            conn.close()
-
-    def threads(self) -> set[str]:
-        conn = sqlite3.connect(self.path)
-        try:
-            sql = "SELECT thread_id FROM checkpoints UNION SELECT thread_id FROM writes"
-            return {row[0] for row in conn.execute(sql)}
-        finally:
-            conn.close()
-
-    def shift(self, thread_id: str, seconds: float) -> None:
-        aging.shift_sqlite(self.path, self.serde, thread_id, seconds)
-
-
-class PostgresStorage:
-    """The upstream tables of a Postgres database."""
-
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
-
-    def dump(self, thread_id: str) -> Rows:
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            return {
-                table: conn.execute(
-                    f"SELECT * FROM {table} WHERE thread_id = %s ORDER BY 1, 2, 3, 4, 5",
-                    (thread_id,),
-                ).fetchall()
-                for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-            }
-
-    def threads(self) -> set[str]:
-        sql = " UNION ".join(
-            f"SELECT thread_id FROM {table}"
-            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-        )
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            return {row[0] for row in conn.execute(sql)}
-
-    def shift(self, thread_id: str, seconds: float) -> None:
-        aging.shift_postgres(self.dsn, thread_id, seconds)
+from tests.support.storages import (
+    MemoryStorage,
+    PostgresStorage,
+    Rows,
+    SqliteStorage,
+    Storage,
+    TenantStorage,
+)
 
 
 @dataclass
@@ -138,7 +45,7 @@ class Backend:
     saver: Any
     colour: str
     is_async: bool
-    storage: Any
+    storage: Storage
 
     def sweeper(self, policy: TTLPolicy | None = None, **options: Any) -> TTLSweeper:
         # Else what a delete left behind would be tidied up before a test could see it.
@@ -232,9 +139,22 @@ class Backend:
         await self.put(thread_id, at, ns="node")
         return checkpoint_id
 
+    @property
+    def name(self) -> str:
+        """The kind of storage."""
+        return self.storage.name
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Every row that is stored, raw."""
+        return self.storage.everything()
+
+    def holds(self, text: str, **options: Any) -> list[Any]:
+        """The rows in which the text stands, raw."""
+        return self.storage.holds(text, **options)
+
     def dump(self, thread_id: str) -> Rows:
         """Every row of a thread, to compare."""
-        return self.storage.dump(thread_id)
+        return self.storage.rows(thread_id)
 
     def count(self, thread_id: str) -> dict[str, int]:
         """Rows of a thread by table."""
@@ -274,54 +194,132 @@ def is_postgres(kind: str) -> bool:
     return "pg-" in kind
 
 
+FOREIGN = {
+    "foreign-sync": foreign.SyncForeignSaver,
+    "foreign-async": foreign.AsyncForeignSaver,
+    "foreign-both": foreign.ForeignSaver,
+}
+
+
+def is_async(kind: str) -> bool:
+    return kind in ASYNC_KINDS or kind.startswith("async")
+
+
+def storage_of(kind: str, where: str = "") -> Any:
+    """The storage of a kind of saver, in a file or at a DSN; memory has one for each saver."""
+    if kind == "tenant":
+        return TenantStorage(where)
+    return SqliteStorage(where) if "sqlite" in kind else PostgresStorage(where)
+
+
+@contextmanager
+def open_saver(kind: str, where: str = "", serde: Any = None) -> Iterator[tuple[Any, Any]]:
+    """Open a synchronous saver of a kind, with its tables there; gives it with its storage."""
+    if kind == "memory":
+        saver = InMemorySaver(serde=serde)
+        yield saver, MemoryStorage(saver)
+    elif kind in FOREIGN:
+        other = FOREIGN[kind]()
+        yield other, MemoryStorage(other.hidden)
+    else:
+        storage = storage_of(kind, where)
+        with storage.open(kind.rpartition("-")[2], serde=serde) as saver:
+            yield saver, storage
+
+
+@asynccontextmanager
+async def aopen_saver(kind: str, where: str = "") -> AsyncIterator[tuple[Any, Any]]:
+    """Open a saver of any kind."""
+    if kind in FOREIGN or not is_async(kind):
+        with open_saver(kind, where) as opened:
+            yield opened
+    else:
+        storage = storage_of(kind, where)
+        async with storage.aopen(kind.rpartition("-")[2]) as saver:
+            yield saver, storage
+
+
 @asynccontextmanager
 async def open_backend(
     kind: str, colour: str, tmp_path: Path, dsn: str | None
 ) -> AsyncIterator[Backend]:
     """Open a saver of a kind, with its tables there and empty."""
-    async with AsyncExitStack() as stack:
-        saver, storage = await _open(kind, stack, tmp_path, dsn)
-        yield Backend(kind, saver, colour, kind in ASYNC_KINDS, storage)
+    where = dsn if is_postgres(kind) and dsn else str(tmp_path / "checkpoints.db")
+    async with aopen_saver(kind, where) as (saver, storage):
+        yield Backend(kind, saver, colour, is_async(kind), storage)
 
 
-async def _open(kind: str, stack: AsyncExitStack, tmp_path: Path, dsn: str | None) -> Any:
-    path = str(tmp_path / "checkpoints.db")
-    plain = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
-    saver: Any
-    match kind:
-        case "memory":
-            saver = InMemorySaver()
-            return saver, MemoryStorage(saver)
-        case "foreign-sync" | "foreign-async" | "foreign-both":
-            classes = {
-                "foreign-sync": foreign.SyncForeignSaver,
-                "foreign-async": foreign.AsyncForeignSaver,
-                "foreign-both": foreign.ForeignSaver,
-            }
-            saver = classes[kind]()
-            return saver, MemoryStorage(saver.hidden)
-        case "sqlite":
-            saver = stack.enter_context(SqliteSaver.from_conn_string(path))
-            saver.setup()
-            return saver, SqliteStorage(path, saver.serde)
-        case "aiosqlite":
-            saver = await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(path))
-            await saver.setup()
-            return saver, SqliteStorage(path, saver.serde)
-        case "pg-connection" | "pg-pipeline":
-            saver = stack.enter_context(
-                PostgresSaver.from_conn_string(dsn, pipeline=kind == "pg-pipeline")
-            )
-        case "pg-pool":
-            pool = ConnectionPool(dsn, min_size=1, max_size=2, kwargs=plain, open=False)
-            saver = PostgresSaver(stack.enter_context(pool))
-        case "apg-connection" | "apg-pipeline":
-            saver = await stack.enter_async_context(
-                AsyncPostgresSaver.from_conn_string(dsn, pipeline=kind == "apg-pipeline")
-            )
-        case "apg-pool":
-            apool = AsyncConnectionPool(dsn, min_size=1, max_size=2, kwargs=plain, open=False)
-            saver = AsyncPostgresSaver(await stack.enter_async_context(apool))
-        case _:
-            raise AssertionError(kind)
-    return saver, PostgresStorage(dsn)
+PRUNED_KINDS = ("memory", "sqlite", "async-sqlite", "postgres", "async-postgres")
+"""The savers whose threads can be pruned."""
+
+
+class Place:
+    """A saver whose threads are pruned, or its twin."""
+
+    def __init__(self, kind: str, saver: Any, where: str = "", storage: Any = None) -> None:
+        self.kind = kind
+        self.saver = saver
+        self.where = where
+        self.storage = storage or storage_of(kind, where)
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.kind)
+
+    async def prune(self, thread_id: str, keep: int) -> PruneOutcome:
+        return (await prune(self.saver, [thread_id], keep))[thread_id]
+
+    async def copy_to(self, other: Place, thread_id: str) -> None:
+        """Copy every row of a thread to another, empty place of the same kind."""
+        self.storage.copy_to(other.storage, thread_id)
+
+    def rows(self, thread_id: str) -> dict[str, set[tuple[Any, ...]]]:
+        """The keys of every row of a thread, by kind of row."""
+        return self.storage.keys(thread_id)
+
+    def references(self, thread_id: str) -> set[tuple[str, str, Any]]:
+        """The blobs that stored checkpoints refer to: (namespace, channel, version)."""
+        return {
+            (found.config["configurable"]["checkpoint_ns"], channel, version)
+            for found in self._list(thread_id)
+            for channel, version in found.checkpoint["channel_versions"].items()
+        }
+
+    def _list(self, thread_id: str) -> list[Any]:
+        with self.storage.open() as saver:
+            return list(saver.list({"configurable": {"thread_id": thread_id}}))
+
+
+async def prune(saver: Any, thread_ids: list[str], keep: int) -> dict[str, PruneOutcome]:
+    """Trim some threads, each in a sweep of its own so that its count is known."""
+    outcomes = {}
+    for thread_id in thread_ids:
+        sweeper = TTLSweeper(
+            saver,
+            TTLPolicy(max_checkpoints_per_thread=keep),
+            orphan_age_seconds=None,
+            policy_resolver=lambda found, wanted=thread_id: (
+                PolicyOverride.USE_DEFAULT if found == wanted else PolicyOverride.EXEMPT
+            ),
+        )
+        if sweeper.strategy.runs_sync:
+            result = sweeper.sweep()
+        else:
+            result = await sweeper.asweep()
+        whole = result.errors.get(thread_id)
+        outcomes[thread_id] = PruneOutcome(result.pruned_checkpoint_count, whole)
+    return outcomes
+
+
+@asynccontextmanager
+async def open_place(kind: str, where: str = "") -> AsyncIterator[Place]:
+    """Open a saver; `where` is a file for SQLite and a DSN for Postgres."""
+    async with aopen_saver(kind, where) as (saver, storage):
+        yield Place(kind, saver, where, storage)
+
+
+@asynccontextmanager
+async def open_pair(kind: str, where: tuple[str, str]) -> AsyncIterator[tuple[Place, Place]]:
+    """Open the saver under test and its twin."""
+    async with open_place(kind, where[0]) as place, open_place(kind, where[1]) as twin:
+        yield place, twin

@@ -1,13 +1,8 @@
-"""A real pgbouncer in transaction mode, in front of the suite's Postgres.
-
-Its tests are collected where ``pgbouncer`` is on the PATH. LGEC_REQUIRE_PGBOUNCER=1, which
-CI sets, collects them everywhere, so that its absence is a failure.
-"""
+"""A real pgbouncer in transaction mode, in front of the suite's Postgres."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -18,8 +13,6 @@ from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-COLLECT = bool(shutil.which("pgbouncer") or os.environ.get("LGEC_REQUIRE_PGBOUNCER"))
 
 
 def _free_port() -> int:

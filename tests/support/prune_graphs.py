@@ -10,8 +10,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, StateSnapshot, interrupt
 from typing_extensions import TypedDict
 
+from tests.support.backends import Place
 from tests.support.features import HAS_DELTA, HAS_OVERWRITE
-from tests.support.places import Place
 
 if HAS_DELTA:
     from langgraph.channels.delta import DeltaChannel

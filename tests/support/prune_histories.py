@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.places import open_pair
+from tests.support.backends import open_pair
 from tests.support.prune_graphs import RUNS, Driver, exact, new_thread, shape
 
 COMMANDS = (

@@ -44,7 +44,7 @@ async def test_each_thread_has_a_line_before_its_delete_and_one_after(backend, t
     await backend.put("old", now - 3 * DAY)
     await backend.put("old", now - 2 * DAY, ns="sub")
     await backend.put("young", now)
-    stored = backend.storage.dump("old")
+    stored = backend.storage.rows("old")
     path = tmp_path / "audit.jsonl"
     result = await backend.sweep(POLICY, audit_log=AuditLog(path), clock=lambda: now)
     assert result.deleted_thread_ids == ["old"]

@@ -29,7 +29,7 @@ async def fill(backend, old: int, young: int) -> list[str]:
 
 
 def left(backend, ids) -> list[str]:
-    return [one for one in ids if backend.storage.dump(one)["checkpoints"]]
+    return [one for one in ids if backend.storage.rows(one)["checkpoints"]]
 
 
 @pytest.mark.parametrize("backend", SAVERS, indirect=True, ids="-".join)

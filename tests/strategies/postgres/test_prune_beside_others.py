@@ -17,8 +17,8 @@ from langgraph_ephemeral_checkpointer.engine.plan import drive
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
 from tests.strategies.test_prune_cases import turn
+from tests.support.backends import Place
 from tests.support.features import HAS_UPSTREAM_PRUNE
-from tests.support.places import Place
 from tests.support.prune_graphs import Driver, exact, new_thread, shape
 
 

@@ -26,7 +26,6 @@ from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
 from tests.support import pgbouncer
 
 POLICY = TTLPolicy(idle_ttl_seconds=60)
-_POOLER = [pytest.param("pgbouncer")] if pgbouncer.COLLECT else []
 
 
 def _later() -> float:
@@ -80,7 +79,7 @@ KINDS = [
     pytest.param((_single, None), id="connection"),
     *(pytest.param((_pool, size), id=f"pool-{size}") for size in (1, 3)),
     pytest.param((_closing_pool, None), id="closing-pool"),
-    *(pytest.param((_pooler, None), id="pgbouncer") for _ in _POOLER),
+    pytest.param((_pooler, None), id="pgbouncer"),
 ]
 
 
@@ -207,7 +206,7 @@ with PostgresSaver.from_conn_string(sys.argv[1]) as saver:
 """
 
 
-@pytest.mark.parametrize("through", ["direct", *(["pgbouncer"] if pgbouncer.COLLECT else [])])
+@pytest.mark.parametrize("through", ["direct", "pgbouncer"])
 def test_a_killed_instance_blocks_nobody(pg_dsn, through):
     with _single(pg_dsn) as saver:
         _put(saver, "t")

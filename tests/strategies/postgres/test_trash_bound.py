@@ -10,7 +10,7 @@ import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from langgraph_ephemeral_checkpointer import NotSetUpError, TTLPolicy, TTLSweeper
-from tests.support.trash import Backend
+from tests.support.storages import PostgresStorage
 from tests.support.trash_graphs import config, plain_graph
 
 SAVE = (
@@ -37,7 +37,7 @@ IDS = {
 
 @pytest.fixture
 def backend(trash_dsn):
-    return Backend("postgres", trash_dsn)
+    return PostgresStorage(trash_dsn)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from psycopg.errors import SerializationFailure
 from psycopg.rows import dict_row
 
 from langgraph_ephemeral_checkpointer import TTLPolicy, TTLSweeper
-from tests.support.trash import Backend
+from tests.support.storages import PostgresStorage
 from tests.support.trash_graphs import config, plain_graph
 
 
 @pytest.fixture
 def backend(trash_dsn):
-    return Backend("postgres", trash_dsn)
+    return PostgresStorage(trash_dsn)
 
 
 def next_id(checkpoint_id):

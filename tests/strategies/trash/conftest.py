@@ -1,3 +1,12 @@
-from tests.support.trash import backend
+"""A backend here is a storage that can have a trash."""
 
-__all__ = ["backend"]
+from __future__ import annotations
+
+import pytest
+
+from tests.support.storages import Storage
+
+
+@pytest.fixture
+def backend(trashed: Storage) -> Storage:
+    return trashed

@@ -165,9 +165,9 @@ def test_what_a_prune_notes_about_a_thread_is_no_orphan(backend):
 class TestBlobs:
     @pytest.fixture
     def backend(self, trash_dsn):
-        from tests.support.trash import Backend
+        from tests.support.storages import PostgresStorage
 
-        return Backend("postgres", trash_dsn)
+        return PostgresStorage(trash_dsn)
 
     def test_blobs_that_nobody_references_go_once_the_whole_thread_is_old(self, backend):
         with backend.open() as saver:
@@ -233,9 +233,9 @@ class TestMemory:
 class TestSqlite:
     @pytest.fixture
     def backend(self, tmp_path):
-        from tests.support.trash import Backend
+        from tests.support.storages import SqliteStorage
 
-        return Backend("sqlite", str(tmp_path / "checkpoints.db"))
+        return SqliteStorage(str(tmp_path / "checkpoints.db"))
 
     def test_a_part_of_the_tables_costs_no_more_where_there_is_much_else(self, backend):
         """Counted in steps of SQLite's machine, for the look and for the deletes."""

@@ -346,9 +346,9 @@ class TestPostgres:
 
     @pytest.fixture
     def backend(self, trash_dsn):
-        from tests.support.trash import Backend
+        from tests.support.storages import PostgresStorage
 
-        return Backend("postgres", trash_dsn)
+        return PostgresStorage(trash_dsn)
 
     def test_a_thread_that_is_being_saved_is_busy_and_stays(self, backend):
         with backend.open() as saver, psycopg.connect(backend.where) as writer:
