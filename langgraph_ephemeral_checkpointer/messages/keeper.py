@@ -15,14 +15,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    acall_hook,
-    call_hook,
-    check_calls,
-    check_channels,
-    cutoff_at,
-)
+from langgraph_ephemeral_checkpointer.messages.arguments import check_channels, cutoff_at
 from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     facts_of,
@@ -32,12 +25,18 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
     verdicts,
     words_of,
 )
+from langgraph_ephemeral_checkpointer.messages.first_seen import FirstSeen
+from langgraph_ephemeral_checkpointer.messages.hooks import (
+    OnBeforeTrim,
+    acall_hook,
+    call_hook,
+    check_calls,
+)
 from langgraph_ephemeral_checkpointer.messages.image import END
 from langgraph_ephemeral_checkpointer.messages.naming import known_stamps, names_of
 from langgraph_ephemeral_checkpointer.messages.payloads import is_snapshot
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.stamps import (
-    FirstSeen,
     Name,
     Place,
     format_stamp,

@@ -25,12 +25,8 @@ from langgraph_ephemeral_checkpointer.errors import (
     StorageUnavailableError,
     ThreadMovedError,
 )
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    acall_hook,
-    check_calls,
-    cutoff_at,
-)
+from langgraph_ephemeral_checkpointer.messages.arguments import cutoff_at
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim, acall_hook, check_calls
 from langgraph_ephemeral_checkpointer.messages.payloads import revive
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.scrubbing import Outcome, decide

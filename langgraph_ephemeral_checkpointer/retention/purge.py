@@ -12,11 +12,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.engine.steps import is_async_callable
 from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    check_age,
-    check_channels,
-)
+from langgraph_ephemeral_checkpointer.messages.arguments import check_age, check_channels
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import (
     BATCH_SIZE,
     PurgeOptions,
