@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.engine.shielding import finish
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class SyncSteps:
         """Carry out one step.
 
         Raises:
-            ColourError: A callback gave an awaitable.
+            AsyncRequiredError: A callback gave an awaitable.
         """
         if isinstance(step, Work):
             return self.work(step)
@@ -92,19 +92,21 @@ class SyncSteps:
         if inspect.isawaitable(answer):
             _close(answer)
             name = getattr(step.call, "__qualname__", repr(step.call))
-            raise ColourError(f"the callback {name} is asynchronous; use asweep() or start()")
+            raise AsyncRequiredError(
+                f"the callback {name} is asynchronous; use asweep() or start()"
+            )
         return answer
 
     def work(self, step: Work) -> Any:
         """Carry out a call of the strategy, and the plan it may return.
 
         Raises:
-            ColourError: The strategy gave an awaitable.
+            AsyncRequiredError: The strategy gave an awaitable.
         """
         answer = self.call(step)
         if inspect.isawaitable(answer):
             _close(answer)
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self._strategy).__name__} has asynchronous methods (and should say so by "
                 "runs_sync = False): use 'await sweeper.asweep()' instead of sweep()"
             )

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage
 
 from langgraph_ephemeral_checkpointer.common.arguments import check_callable
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 
 OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
 """Called with the thread id and the messages about to go; may be async in async code."""
@@ -31,7 +31,7 @@ def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMess
     """Call an archive hook from synchronous code.
 
     Raises:
-        ColourError: If the hook is asynchronous.
+        AsyncRequiredError: If the hook is asynchronous.
     """
     if hook is None:
         return
@@ -39,7 +39,7 @@ def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMess
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        raise ColourError(
+        raise AsyncRequiredError(
             "on_before_trim is asynchronous, but the checkpointer is used synchronously; "
             "pass a plain function, or use the graph with ainvoke() and apurge_messages()"
         )

@@ -105,7 +105,7 @@ class Keeper:
         """The checkpoint to store in place of this one.
 
         Raises:
-            ColourError: The hook is asynchronous.
+            AsyncRequiredError: The hook is asynchronous.
         """
         self._report_unseen(thread, ns, metadata)
         if not self._concerns(checkpoint):

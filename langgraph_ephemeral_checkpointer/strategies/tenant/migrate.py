@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.drivers.transactions import transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TASKS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
@@ -140,7 +140,7 @@ def migrate_from_postgres(
     Raises:
         TypeError: One of the savers is another, an asynchronous one for instance.
         TenantRequiredError: There is no tenant for a thread.
-        StorageUnavailableError: A database is away.
+        StorageUnusableError: A database is away, or lacks its tables.
     """
     _check(source, target)
     # Bytes go over as they are where both sides read the same ones.
@@ -186,7 +186,7 @@ def _copy(
             thread = _Thread(*found)
         plan = _store(target.names, target.serde, owner, thread_id, thread, recode, target.now())
         copied = target.run_plan(Transaction(plan))
-    except (StorageUnavailableError, TenantRequiredError):
+    except (StorageUnusableError, TenantRequiredError):
         raise
     except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
         logger.warning("thread %r was not copied: %s", thread_id, error)
