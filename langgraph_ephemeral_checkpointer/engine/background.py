@@ -7,7 +7,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from langgraph_ephemeral_checkpointer.engine.shielding import acts_for
 from langgraph_ephemeral_checkpointer.errors import RetentionError, RetryableError
@@ -39,7 +38,7 @@ class BackgroundLoop:
 
     def __init__(
         self,
-        tick: Callable[[], Awaitable[Any]],
+        tick: Callable[[], Awaitable[object]],
         name: str,
         pause: Callable[[float], float] | None = None,
     ) -> None:

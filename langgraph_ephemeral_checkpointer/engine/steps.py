@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Work:
     """A call of the strategy: storage is read or written."""
 
-    call: Callable[[], Any]
+    call: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Ask:
     that was cancelled.
     """
 
-    call: Callable[..., Any]
-    args: tuple[Any, ...]
+    call: Callable[..., object]
+    args: tuple[object, ...]
     owed: bool = False
 
 
@@ -39,7 +39,7 @@ class Ask:
 class Record:
     """A write to a file of ours: never on the event loop, and never left out on cancellation."""
 
-    call: Callable[[], Any]
+    call: Callable[[], object]
 
 
 class Performer(Protocol):
@@ -63,7 +63,7 @@ GIVES_A_COROUTINE = "_lgec_gives_a_coroutine"
 """The mark of plain functions of this package that give one; Python has its own from 3.12 on."""
 
 
-def is_async_callable(call: Any) -> bool:
+def is_async_callable(call: object) -> bool:
     """Say whether calling it is known to give a coroutine."""
     return (
         inspect.iscoroutinefunction(call)
@@ -78,7 +78,7 @@ class SyncSteps:
     def __init__(self, strategy: Performer) -> None:
         self._strategy = strategy
 
-    def perform(self, step: Work | Ask | Record) -> Any:
+    def perform(self, step: Work | Ask | Record) -> object:
         """Carry out one step.
 
         Raises:
@@ -97,7 +97,7 @@ class SyncSteps:
             )
         return answer
 
-    def work(self, step: Work) -> Any:
+    def work(self, step: Work) -> object:
         """Carry out a call of the strategy, and the plan it may return.
 
         Raises:
@@ -112,7 +112,7 @@ class SyncSteps:
             )
         return answer
 
-    def call(self, step: Work) -> Any:
+    def call(self, step: Work) -> object:
         """Carry out a call of the strategy, and give also an awaitable as it is."""
         answer = step.call()
         if inspect.isgenerator(answer):
@@ -131,7 +131,7 @@ class AsyncSteps:
         self._strategy = strategy
         self._cancelled = False
 
-    async def perform(self, step: Work | Ask | Record) -> Any:
+    async def perform(self, step: Work | Ask | Record) -> object:
         """Carry out one step.
 
         Raises:
@@ -152,7 +152,7 @@ class AsyncSteps:
             self._cancelled = False
             raise asyncio.CancelledError
 
-    async def _ask(self, step: Ask) -> Any:
+    async def _ask(self, step: Ask) -> object:
         try:
             answer = step.call(*step.args)
             return await answer if inspect.isawaitable(answer) else answer
@@ -162,7 +162,7 @@ class AsyncSteps:
             # Not of this sweep: the callback waited for something that was cancelled.
             raise RuntimeError("something that the callback waited for was cancelled") from error
 
-    async def _work(self, step: Work) -> Any:
+    async def _work(self, step: Work) -> object:
         if self._strategy.blocks:
             answer = await asyncio.to_thread(SyncSteps(self._strategy).call, step)
         else:
@@ -182,6 +182,6 @@ class AsyncSteps:
         self._cancelled = True
 
 
-def _close(awaitable: Any) -> None:
+def _close(awaitable: object) -> None:
     if inspect.iscoroutine(awaitable):
         awaitable.close()  # else Python warns that it was never awaited
