@@ -21,7 +21,7 @@ help:
 	@echo "make demo    a small LangGraph application, its threads, and a sweep of them"
 	@echo "make test    the whole suite, on a Postgres that it starts itself"
 	@echo "make quick   what needs no server and is not slow, in a minute"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy, and who may import whom"
 	@echo "make bench   the table of benchmarks, also in benchmarks/RESULTS.md; ARGS='--scale 0.05' for a try"
 	@echo "make clean   remove $(VENV)"
 
@@ -46,6 +46,7 @@ lint: $(INSTALLED)
 	"$(VENV)/bin/ruff" check .
 	"$(VENV)/bin/ruff" format --check .
 	"$(VENV)/bin/mypy"
+	"$(VENV)/bin/lint-imports" --no-cache
 
 bench: $(INSTALLED)
 	"$(VENV)/bin/python" -m benchmarks $(ARGS)

@@ -1,4 +1,8 @@
-"""Every error this package raises on purpose."""
+"""Every error this package raises on purpose.
+
+What a retry may mend is a RetryableError. All others come again until something is changed: the
+call, the set-up or the configuration; each message says what.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,35 @@ class RetentionError(Exception):
         super().__init__(message or (lines[0] if lines else type(self).__name__))
 
 
+class RetryableError(RetentionError):
+    """It may pass by itself: try again, with nothing changed."""
+
+
 class StorageError(RetentionError):
-    """The checkpoint storage refused a statement; see the cause for what the driver said."""
+    """The storage refused a statement; see the cause for what the driver said, and change that."""
 
 
-class StorageUnavailableError(StorageError):
-    """The checkpoint storage as a whole cannot be used now (away, or locked); try again later."""
+class StorageUnusableError(StorageError):
+    """The storage as a whole cannot be used until something about it or its set-up is changed."""
 
 
-class HiddenRowsError(StorageUnavailableError):
+class StorageUnavailableError(StorageUnusableError, RetryableError):
+    """The storage as a whole cannot be used now (away, full or locked); try again later."""
+
+
+class NotSetUpError(StorageUnusableError):
+    """grace_seconds needs the trash, which is not set up here; call sweeper.setup() once."""
+
+
+class ThreadBusyError(StorageError, RetryableError):
+    """A lock on the thread was not free in time; try again."""
+
+
+class ThreadMovedError(StorageError, RetryableError):
+    """The thread changed while it was worked on, and that was rolled back; try again."""
+
+
+class HiddenRowsError(StorageUnusableError):
     """Rows of the tables can be hidden from this role, so nothing was read, deleted or counted."""
 
 
@@ -31,16 +55,8 @@ class UnsupportedCheckpointerError(RetentionError):
     """This checkpointer cannot be swept; subclass Strategy for it and pass strategy=."""
 
 
-class ColourError(RetentionError):
+class AsyncRequiredError(RetentionError):
     """An asynchronous thing was used from synchronous code; use asweep() instead of sweep()."""
-
-
-class ThreadMovedError(StorageError):
-    """A thread changed while it was being worked on; what was done to it was rolled back."""
-
-
-class NotSetUpError(StorageUnavailableError):
-    """grace_seconds needs the trash, which is not set up here; call sweeper.setup() once."""
 
 
 class NotInTrashError(RetentionError):
@@ -56,7 +72,7 @@ class TrashNotEmptyError(RetentionError):
 
 
 class TenantError(RetentionError):
-    """The tenant of a call is not clear; nothing was read or written."""
+    """The tenant of a call is not clear, so nothing was read or written; give the call one."""
 
 
 class TenantRequiredError(TenantError):
@@ -68,11 +84,11 @@ class TenantResolutionError(TenantError):
 
 
 class CrossTenantError(TenantError):
-    """A thread is copied within one tenant only; the two threads belong to different ones."""
+    """The two threads belong to different tenants; copy a thread within one tenant only."""
 
 
 class ScopeLostError(TenantError):
-    """A tenant scope was left in another context than it was opened in; what ran lacked it."""
+    """A scope was left in another context than it was opened in; open it around the calls."""
 
 
 class SchemaMismatchError(RetentionError):
@@ -88,7 +104,7 @@ class RowSecurityError(RetentionError):
 
 
 class ThreadDeletedError(RetentionError):
-    """The thread was deleted under a run and cannot be stored whole; nothing was saved."""
+    """The thread was deleted under this run, so nothing was saved; run it from the beginning."""
 
 
 class ThreadExistsError(RetentionError):

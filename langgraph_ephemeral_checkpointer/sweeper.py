@@ -19,7 +19,7 @@ from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.engine.fair_lock import Turns
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, is_async_callable
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
@@ -187,7 +187,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             TypeError: An argument that is neither True nor False.
             ValueError: The clock gave no time.
             NotSetUpError: ``grace_seconds`` was given and :meth:`setup` was never called.
-            ColourError: The saver or a callback is asynchronous, or another sweep of this
+            AsyncRequiredError: The saver or a callback is asynchronous, or another sweep of this
                 sweeper is under way in the event loop of this thread.
             TenantRequiredError: No tenant is in scope, and the role does not see every one.
             StorageError: The threads could not be read.
@@ -195,13 +195,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             RuntimeError: Called by a callback of a sweep of this sweeper.
         """
         if not self._strategy.runs_sync:
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: "
                 "use 'await sweeper.asweep()' instead of sweep()"
             )
         for name, callback in self._settings.callbacks.items():
             if callback is not None and is_async_callable(callback):
-                raise ColourError(
+                raise AsyncRequiredError(
                     f"{name} is asynchronous: use 'await sweeper.asweep()' instead of sweep()"
                 )
         with self._mine(), self._turns.wait():
@@ -213,7 +213,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         Cancelled, it finishes the batch in progress and stops.
 
         Raises:
-            ColourError: The saver belongs to another event loop, which runs.
+            AsyncRequiredError: The saver belongs to another event loop, which runs.
             RetentionError: As for :meth:`sweep`, except that callbacks may be asynchronous.
         """
         self._check_loop()
@@ -257,7 +257,7 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             and home.is_running()
             and home is not asyncio.get_running_loop()
         ):
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"the {type(self._strategy.checkpointer).__name__} belongs to another event loop: "
                 "sweep it in the loop it was made in"
             )

@@ -11,7 +11,7 @@ from langgraph_ephemeral_checkpointer.cli.app import Program
 from langgraph_ephemeral_checkpointer.cli.arguments import Chosen, HelpWanted, choose, read
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
-from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.failures import UsageError, told
 from langgraph_ephemeral_checkpointer.cli.helptext import help_of
 from langgraph_ephemeral_checkpointer.errors import RetentionError
 from langgraph_ephemeral_checkpointer.sweeps.audit import version
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return WRONG_USAGE
     except RetentionError as error:
         console.traceback(error)
-        console.failure(str(error))
+        console.failure(told(error))
         return FAILED
     except Exception as error:  # noqa: BLE001 - the exit status tells it, and --debug shows it
         console.traceback(error)

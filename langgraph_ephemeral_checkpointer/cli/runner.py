@@ -14,7 +14,7 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
-from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.failures import UsageError, told
 from langgraph_ephemeral_checkpointer.cli.output import summary, sweep_json
 from langgraph_ephemeral_checkpointer.cli.pools import Savers
 from langgraph_ephemeral_checkpointer.cli.settings import Settings
@@ -169,7 +169,7 @@ class Runner:
             failure = str(error)
         except Exception as error:  # noqa: BLE001 - the next sweep is tried whatever it was
             self._console.traceback(error)
-            failure = str(error) or type(error).__name__
+            failure = told(error, repeats=True)
             self._console.failure(f"the sweep failed: {failure}", event="sweep", outcome="failed")
             if not self._reported:  # the storage could not even be opened
                 self._note_sweep(SweepResult(errors={"": failure}))

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-INTERRUPT = "__interrupt__"
-CONTROL_CHANNELS = (
-    INTERRUPT,
-    "__resume__",
-    "__error__",
-    "__error_source_node__",
-    "__scheduled__",
-)
-"""Channels of writes that are not the output of a task."""
+from langgraph_ephemeral_checkpointer.langgraph_names import CONTROL_CHANNELS, INTERRUPT
 
 
 def waits_for_human(writes: Iterable[tuple[str, str]]) -> bool:

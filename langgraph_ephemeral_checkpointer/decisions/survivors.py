@@ -22,16 +22,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    CALL_MARK,
+    ONE_STEP_CHANNELS,
+    ONE_STEP_PREFIXES,
+    ROOT,
+)
+
 Key: TypeAlias = tuple[str, str]
 """A checkpoint within its thread: (namespace, id)."""
-
-ROOT = ""
-"""The namespace of the graph itself, as opposed to its subgraphs."""
-
-# LangGraph's own channels hold a value for one step only. They are never delta channels,
-# and nearly every checkpoint lists some without a value, so they are no reason to read on.
-STEP_CHANNELS = frozenset({"__start__", "__pregel_tasks"})
-STEP_CHANNEL_PREFIXES = ("branch:", "start:", "join:")
 
 
 class Row(NamedTuple):
@@ -184,7 +183,7 @@ def is_call(namespace: str) -> bool:
     LangGraph puts the task's id behind a ``:``. A subgraph compiled with
     ``checkpointer=True`` is stored under its bare name instead, call after call.
     """
-    return ":" in namespace
+    return CALL_MARK in namespace
 
 
 def newest_roots(roots: Sequence[Row], keep: int) -> Sequence[Row]:
@@ -321,7 +320,8 @@ def may_be_rebuilt(contents: Contents) -> bool:
 
 
 def _lives_one_step(channel: str) -> bool:
-    return channel in STEP_CHANNELS or channel.startswith(STEP_CHANNEL_PREFIXES)
+    # Nearly every checkpoint lists some of these without a value: no reason to read on.
+    return channel in ONE_STEP_CHANNELS or channel.startswith(ONE_STEP_PREFIXES)
 
 
 def _require(keys: Iterable[Key], known: Mapping[Key, Contents]) -> None:

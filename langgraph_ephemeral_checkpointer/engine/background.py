@@ -7,9 +7,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from langgraph_ephemeral_checkpointer.engine.shielding import acts_for
+from langgraph_ephemeral_checkpointer.errors import RetentionError, RetryableError
 from langgraph_ephemeral_checkpointer.policy import positive_seconds
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class BackgroundLoop:
 
     def __init__(
         self,
-        tick: Callable[[], Awaitable[Any]],
+        tick: Callable[[], Awaitable[object]],
         name: str,
         pause: Callable[[float], float] | None = None,
     ) -> None:
@@ -110,7 +110,11 @@ class BackgroundLoop:
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     raise
                 # A cancellation that is not of this task leaked out of something it called.
-                logger.exception("a sweep failed; the next one is tried in about %s s", interval)
+                mends = not isinstance(error, RetentionError) or isinstance(error, RetryableError)
+                also = "" if mends else ", and fails too until the cause is changed"
+                logger.exception(
+                    "a sweep failed; the next one is tried in about %s s%s", interval, also
+                )
             try:
                 await asyncio.wait_for(stop.wait(), self._pause(interval))
             except TimeoutError:

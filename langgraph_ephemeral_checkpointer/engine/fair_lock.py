@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 
 
 class Turns:
@@ -31,7 +31,7 @@ class Turns:
         """Hold the turn in a ``with`` block; blocks the calling thread.
 
         Raises:
-            ColourError: Blocking would be for ever: the thread runs the event loop in which
+            AsyncRequiredError: Blocking would be for ever: the thread runs the event loop in which
                 the turn is held or waited for.
         """
         turn = self._ask(blocks=_running_loop())
@@ -60,7 +60,7 @@ class Turns:
         turn: Future[None] = Future()
         with self._guard:
             if blocks is not None and blocks in self._loops.values():
-                raise ColourError(
+                raise AsyncRequiredError(
                     "another sweep of this sweeper is under way in this event loop, which sweep() "
                     "would block: use 'await sweeper.asweep()' instead"
                 )

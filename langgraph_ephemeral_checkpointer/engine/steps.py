@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.engine.shielding import finish
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Work:
     """A call of the strategy: storage is read or written."""
 
-    call: Callable[[], Any]
+    call: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Ask:
     that was cancelled.
     """
 
-    call: Callable[..., Any]
-    args: tuple[Any, ...]
+    call: Callable[..., object]
+    args: tuple[object, ...]
     owed: bool = False
 
 
@@ -39,7 +39,7 @@ class Ask:
 class Record:
     """A write to a file of ours: never on the event loop, and never left out on cancellation."""
 
-    call: Callable[[], Any]
+    call: Callable[[], object]
 
 
 class Performer(Protocol):
@@ -63,7 +63,7 @@ GIVES_A_COROUTINE = "_lgec_gives_a_coroutine"
 """The mark of plain functions of this package that give one; Python has its own from 3.12 on."""
 
 
-def is_async_callable(call: Any) -> bool:
+def is_async_callable(call: object) -> bool:
     """Say whether calling it is known to give a coroutine."""
     return (
         inspect.iscoroutinefunction(call)
@@ -78,11 +78,11 @@ class SyncSteps:
     def __init__(self, strategy: Performer) -> None:
         self._strategy = strategy
 
-    def perform(self, step: Work | Ask | Record) -> Any:
+    def perform(self, step: Work | Ask | Record) -> object:
         """Carry out one step.
 
         Raises:
-            ColourError: A callback gave an awaitable.
+            AsyncRequiredError: A callback gave an awaitable.
         """
         if isinstance(step, Work):
             return self.work(step)
@@ -92,25 +92,27 @@ class SyncSteps:
         if inspect.isawaitable(answer):
             _close(answer)
             name = getattr(step.call, "__qualname__", repr(step.call))
-            raise ColourError(f"the callback {name} is asynchronous; use asweep() or start()")
+            raise AsyncRequiredError(
+                f"the callback {name} is asynchronous; use asweep() or start()"
+            )
         return answer
 
-    def work(self, step: Work) -> Any:
+    def work(self, step: Work) -> object:
         """Carry out a call of the strategy, and the plan it may return.
 
         Raises:
-            ColourError: The strategy gave an awaitable.
+            AsyncRequiredError: The strategy gave an awaitable.
         """
         answer = self.call(step)
         if inspect.isawaitable(answer):
             _close(answer)
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self._strategy).__name__} has asynchronous methods (and should say so by "
                 "runs_sync = False): use 'await sweeper.asweep()' instead of sweep()"
             )
         return answer
 
-    def call(self, step: Work) -> Any:
+    def call(self, step: Work) -> object:
         """Carry out a call of the strategy, and give also an awaitable as it is."""
         answer = step.call()
         if inspect.isgenerator(answer):
@@ -129,7 +131,7 @@ class AsyncSteps:
         self._strategy = strategy
         self._cancelled = False
 
-    async def perform(self, step: Work | Ask | Record) -> Any:
+    async def perform(self, step: Work | Ask | Record) -> object:
         """Carry out one step.
 
         Raises:
@@ -150,7 +152,7 @@ class AsyncSteps:
             self._cancelled = False
             raise asyncio.CancelledError
 
-    async def _ask(self, step: Ask) -> Any:
+    async def _ask(self, step: Ask) -> object:
         try:
             answer = step.call(*step.args)
             return await answer if inspect.isawaitable(answer) else answer
@@ -160,7 +162,7 @@ class AsyncSteps:
             # Not of this sweep: the callback waited for something that was cancelled.
             raise RuntimeError("something that the callback waited for was cancelled") from error
 
-    async def _work(self, step: Work) -> Any:
+    async def _work(self, step: Work) -> object:
         if self._strategy.blocks:
             answer = await asyncio.to_thread(SyncSteps(self._strategy).call, step)
         else:
@@ -180,6 +182,6 @@ class AsyncSteps:
         self._cancelled = True
 
 
-def _close(awaitable: Any) -> None:
+def _close(awaitable: object) -> None:
     if inspect.iscoroutine(awaitable):
         awaitable.close()  # else Python warns that it was never awaited

@@ -1,22 +1,14 @@
-"""What users pass in: ages, names of channels, and archive hooks."""
+"""What users pass in: ages, moments, messages and names of channels. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from langchain_core.messages import BaseMessage
 
-from langgraph_ephemeral_checkpointer.common.arguments import check_callable
-from langgraph_ephemeral_checkpointer.errors import ColourError
-
 M = TypeVar("M", bound=BaseMessage)
-
-OnBeforeTrim: TypeAlias = Callable[[str, list[BaseMessage]], Any]
-"""Called with the thread id and the messages about to go; may be async in async code."""
 
 
 def check_age(age: object, name: str) -> timedelta:
@@ -66,17 +58,6 @@ def check_messages(messages: Iterable[M]) -> list[M]:
     return found
 
 
-def check_calls(clock: object, hook: object) -> None:
-    """Refuse a clock or an archive hook that cannot be called.
-
-    Raises:
-        TypeError: If one of them is neither callable nor, for the hook, None.
-    """
-    check_callable("clock", clock)
-    if hook is not None:
-        check_callable("on_before_trim", hook)
-
-
 def cutoff_at(seconds: float, age: timedelta) -> datetime:
     """The moment before which an exchange is older than an age.
 
@@ -99,35 +80,3 @@ def check_channels(channels: Collection[str] | None) -> frozenset[str] | None:
     if isinstance(channels, (str, bytes)):
         raise TypeError(f"channels must be a collection of names, not the one name {channels!r}")
     return None if channels is None else frozenset(channels)
-
-
-def call_hook(hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]) -> None:
-    """Call an archive hook from synchronous code.
-
-    Raises:
-        ColourError: If the hook is asynchronous.
-    """
-    if hook is None:
-        return
-    answer = hook(thread_id, messages)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise ColourError(
-            "on_before_trim is asynchronous, but the checkpointer is used synchronously; "
-            "pass a plain function, or use the graph with ainvoke() and apurge_messages()"
-        )
-
-
-async def acall_hook(
-    hook: OnBeforeTrim | None, thread_id: str, messages: list[BaseMessage]
-) -> None:
-    """Call an archive hook from asynchronous code; a plain one runs off the event loop."""
-    if hook is None:
-        return
-    if inspect.iscoroutinefunction(hook):
-        await hook(thread_id, messages)
-        return
-    answer = await asyncio.to_thread(hook, thread_id, messages)
-    if inspect.isawaitable(answer):
-        await answer

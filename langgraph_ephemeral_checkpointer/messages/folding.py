@@ -11,12 +11,10 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.langgraph_names import REMOVE_ALL
 from langgraph_ephemeral_checkpointer.messages.exchanges import Facts, digest_of
 from langgraph_ephemeral_checkpointer.messages.image import Place
 from langgraph_ephemeral_checkpointer.messages.payloads import conversation, written
-
-REMOVE_ALL = "__remove_all__"
-"""The id of the order to remove every message (``REMOVE_ALL_MESSAGES`` in LangGraph)."""
 
 
 def messages_in(tree: Any) -> list[Facts]:

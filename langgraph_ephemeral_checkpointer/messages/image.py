@@ -13,16 +13,20 @@ from typing import Any, Self
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    DELTA_COUNTERS,
+    PARENTS,
+    ROOT,
+    SOURCE,
+    STEP,
+    TASKS,
+)
 from langgraph_ephemeral_checkpointer.messages.documents import (
     Document,
     UnreadableValueError,
     open_value,
 )
 from langgraph_ephemeral_checkpointer.messages.payloads import is_snapshot
-
-TASKS = "__pregel_tasks"
-START = "__start__"
-END = "__end__"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,17 +126,17 @@ class ThreadImage:
         if "writes" in metadata:
             place = Place("metadata", ns, checkpoint_id, "writes")
             self.documents[place] = Document(metadata["writes"], _inline)
-        for channel in metadata.get("counters_since_delta_snapshot") or ():
+        for channel in metadata.get(DELTA_COUNTERS) or ():
             self.delta.add((ns, channel))
-        parents, step = metadata.get("parents"), metadata.get("step")
+        parents, step = metadata.get(PARENTS), metadata.get(STEP)
         self.checkpoints[ns, checkpoint_id] = Checkpoint(
             ns=ns,
             id=checkpoint_id,
             parent=parent,
             moment=moment(time_of_saved(checkpoint_id, checkpoint.get("ts"))),
-            root=parents.get("") if isinstance(parents, Mapping) else None,
+            root=parents.get(ROOT) if isinstance(parents, Mapping) else None,
             step=step if isinstance(step, int) else None,
-            source=metadata.get("source"),
+            source=metadata.get(SOURCE),
             values=values,
         )
 

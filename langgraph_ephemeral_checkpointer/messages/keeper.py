@@ -15,14 +15,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    acall_hook,
-    call_hook,
-    check_calls,
-    check_channels,
-    cutoff_at,
-)
+from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, END, RUN_CHANNELS
+from langgraph_ephemeral_checkpointer.messages.arguments import check_channels, cutoff_at
 from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     facts_of,
@@ -32,12 +26,17 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
     verdicts,
     words_of,
 )
-from langgraph_ephemeral_checkpointer.messages.image import END
+from langgraph_ephemeral_checkpointer.messages.first_seen import FirstSeen
+from langgraph_ephemeral_checkpointer.messages.hooks import (
+    OnBeforeTrim,
+    acall_hook,
+    call_hook,
+    check_calls,
+)
 from langgraph_ephemeral_checkpointer.messages.naming import known_stamps, names_of
 from langgraph_ephemeral_checkpointer.messages.payloads import is_snapshot
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.stamps import (
-    FirstSeen,
     Name,
     Place,
     format_stamp,
@@ -52,7 +51,6 @@ from langgraph_ephemeral_checkpointer.messages.values import (
     rebuilt,
     without_idle_removals,
 )
-from langgraph_ephemeral_checkpointer.messages.versions import STEP_CHANNELS
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +105,7 @@ class Keeper:
         """The checkpoint to store in place of this one.
 
         Raises:
-            ColourError: The hook is asynchronous.
+            AsyncRequiredError: The hook is asynchronous.
         """
         self._report_unseen(thread, ns, metadata)
         if not self._concerns(checkpoint):
@@ -183,7 +181,7 @@ class Keeper:
         LangGraph counts the updates of such a channel in the metadata of every save that
         holds no snapshot of it.
         """
-        counters = (metadata or {}).get("counters_since_delta_snapshot")
+        counters = (metadata or {}).get(DELTA_COUNTERS)
         if counters and self.max_age is not None:
             cutoff = cutoff_at(self.clock(), self.max_age)
             self._backlog.saved(thread, ns, filter(self._selected, counters), cutoff)
@@ -198,7 +196,7 @@ class Keeper:
         stored, trimmed, going = {}, {}, []
         for channel, value in checkpoint["channel_values"].items():
             messages = messages_in(value) if self._selected(channel) else None
-            if not messages or channel in STEP_CHANNELS - {END}:
+            if not messages or channel in RUN_CHANNELS - {END}:
                 continue
             stamped = self._stamped(thread, (ns, channel), messages, now)
             stored[channel] = rebuilt(value, stamped)

@@ -15,13 +15,17 @@ from typing import Any
 from langchain_core.messages import BaseMessage, convert_to_messages
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    OVERWRITE,
+    SNAPSHOT_CLASS,
+    SNAPSHOT_CODE,
+)
 from langgraph_ephemeral_checkpointer.messages.documents import Extension, pack, unpack
 from langgraph_ephemeral_checkpointer.messages.exchanges import Facts, facts_from, number
 
 # Extension codes of JsonPlusSerializer. Those of objects hold [module, name, payload, ...].
 OBJECTS = frozenset({0, 1, 2, 3, 4, 5})
 PYDANTIC = frozenset({4, 5})
-SNAPSHOT = 7  # a DeltaChannel's snapshot holds the value itself
 PAYLOAD = 2  # where the payload stands in an object
 MESSAGE_FIELDS = frozenset({"content", "type", "response_metadata"})
 
@@ -90,8 +94,8 @@ def conversation(tree: Any) -> list[Facts] | None:
 def is_snapshot(tree: Any) -> bool:
     """Whether the value is a DeltaChannel's snapshot."""
     if isinstance(tree, Extension):
-        return tree.code == SNAPSHOT
-    return type(tree).__name__ == "_DeltaSnapshot"
+        return tree.code == SNAPSHOT_CODE
+    return type(tree).__name__ == SNAPSHOT_CLASS
 
 
 def is_overwrite(tree: Any) -> bool:
@@ -100,7 +104,7 @@ def is_overwrite(tree: Any) -> bool:
         inner = unpack(tree.data)
         return isinstance(inner, list) and inner[:2] == ["langgraph.types", "Overwrite"]
     if isinstance(tree, dict):
-        return set(tree) == {"__overwrite__"}
+        return set(tree) == {OVERWRITE}
     return type(tree).__name__ == "Overwrite"
 
 
@@ -109,11 +113,11 @@ def _inside(tree: Any) -> Any:
         return tree
     if isinstance(tree, Extension):
         inner = unpack(tree.data)
-        if tree.code == SNAPSHOT:
+        if tree.code == SNAPSHOT_CODE:
             return inner
         payload = inner[PAYLOAD]
         return payload.get("value") if isinstance(payload, dict) else payload
-    return tree["__overwrite__"] if isinstance(tree, dict) else tree.value
+    return tree[OVERWRITE] if isinstance(tree, dict) else tree.value
 
 
 def written(tree: Any) -> list[Facts]:
@@ -207,13 +211,13 @@ def _around(tree: Any, items: list[Any]) -> Any:
     if not (is_snapshot(tree) or is_overwrite(tree)):
         return items
     if isinstance(tree, Extension):
-        if tree.code == SNAPSHOT:
+        if tree.code == SNAPSHOT_CODE:
             return Extension(tree.code, pack(items))
         inner = unpack(tree.data)
         old = inner[PAYLOAD]
         inner[PAYLOAD] = {**old, "value": items} if isinstance(old, dict) else items
         return Extension(tree.code, pack(inner))
-    return {"__overwrite__": items} if isinstance(tree, dict) else type(tree)(items)
+    return {OVERWRITE: items} if isinstance(tree, dict) else type(tree)(items)
 
 
 def nodes_in(node: Any) -> dict[str, Any]:
@@ -234,7 +238,7 @@ def _parts(node: Any) -> list[Any]:
         return list(node)
     if isinstance(node, dict):
         return list(node.values())
-    if isinstance(node, Extension) and node.code == SNAPSHOT:
+    if isinstance(node, Extension) and node.code == SNAPSHOT_CODE:
         return [unpack(node.data)]
     if isinstance(node, Extension) and node.code in OBJECTS:
         inner = unpack(node.data)

@@ -20,17 +20,13 @@ from langgraph_ephemeral_checkpointer.engine.steps import (
     is_async_callable,
 )
 from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
+    AsyncRequiredError,
     RetentionError,
-    StorageUnavailableError,
+    StorageUnusableError,
     ThreadMovedError,
 )
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    acall_hook,
-    check_calls,
-    cutoff_at,
-)
+from langgraph_ephemeral_checkpointer.messages.arguments import cutoff_at
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim, acall_hook, check_calls
 from langgraph_ephemeral_checkpointer.messages.payloads import revive
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.scrubbing import Outcome, decide
@@ -79,15 +75,15 @@ def purge_storage(storage: MessageStorage, options: PurgeOptions) -> PurgeResult
     """Purge one storage from the calling thread.
 
     Raises:
-        ColourError: The storage or the hook is asynchronous.
-        StorageUnavailableError: The storage is away.
+        AsyncRequiredError: The storage or the hook is asynchronous.
+        StorageUnusableError: The storage is away, or has to be set up.
     """
     if not storage.strategy.runs_sync:
-        raise ColourError(
+        raise AsyncRequiredError(
             f"{type(storage.saver).__name__} is asynchronous; use 'await apurge_messages(...)'"
         )
     if options.hook is not None and is_async_callable(options.hook):
-        raise ColourError("on_before_trim is asynchronous; use 'await apurge_messages(...)'")
+        raise AsyncRequiredError("on_before_trim is asynchronous; use 'await apurge_messages(...)'")
     return drive(_purge(storage, options), SyncSteps(storage.strategy).perform)
 
 
@@ -110,7 +106,7 @@ def _purge(storage: MessageStorage, options: PurgeOptions) -> Generator[Any, Any
             result.thread_count += 1
             try:
                 yield from _purge_thread(storage, thread_id, cutoff, options, result, unseen)
-            except StorageUnavailableError:
+            except StorageUnusableError:
                 raise
             except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
                 logger.warning("thread %r was not purged: %s", thread_id, error)
@@ -164,8 +160,8 @@ def _purge_thread(
 def _archive(hook: OnBeforeTrim, thread_id: str, messages: list[Any]) -> Generator[Any, Any, None]:
     try:
         yield Ask(hook, (thread_id, messages))
-    except ColourError as error:
-        raise ColourError(
+    except AsyncRequiredError as error:
+        raise AsyncRequiredError(
             "on_before_trim is asynchronous; use 'await apurge_messages(...)'; nothing was trimmed"
         ) from error
     except Exception as error:

@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.decisions.survivors import is_call
+from langgraph_ephemeral_checkpointer.langgraph_names import END, RUN_CHANNELS, START
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     HUMAN,
     NO_ID,
@@ -32,8 +34,6 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
 )
 from langgraph_ephemeral_checkpointer.messages.folding import name_in
 from langgraph_ephemeral_checkpointer.messages.image import (
-    END,
-    START,
     Checkpoint,
     Place,
     ThreadImage,
@@ -48,7 +48,7 @@ from langgraph_ephemeral_checkpointer.messages.payloads import (
 )
 from langgraph_ephemeral_checkpointer.messages.taking import GONE, scrub, without_gone
 from langgraph_ephemeral_checkpointer.messages.unheard import unheard_in
-from langgraph_ephemeral_checkpointer.messages.versions import STEP_CHANNELS, Version, Versions
+from langgraph_ephemeral_checkpointer.messages.versions import Version, Versions
 
 REMOVE = object()
 """In place of a new value: the place is emptied."""
@@ -235,7 +235,7 @@ class _Scrubbing:
 
     def _is_dead_call(self, ns: str) -> bool:
         """Whether the rows of one call of a subgraph belong to a step whose exchange goes."""
-        if ":" not in ns:
+        if not is_call(ns):
             return False  # a subgraph with a memory of its own, which outlives the call
         roots = {row.root for row in self.namespaces[ns]}
         return all(root is not None and ("", root) in self.dead for root in roots)
@@ -279,7 +279,7 @@ class _Scrubbing:
     def _change_place(
         self, place: Place, tree: Any, holders: list[Checkpoint], *, dead: bool
     ) -> None:
-        if place.channel in STEP_CHANNELS or place.kind in {"sends", "metadata"}:
+        if place.channel in RUN_CHANNELS or place.kind in {"sends", "metadata"}:
             if dead:
                 if all(self._led_nowhere(row) for row in holders):
                     self._hand_over(self.unheard.get(place, {}))
@@ -348,7 +348,7 @@ class _Scrubbing:
             old = fact.stamp is not None and fact.stamp < self.cutoff
             return (old and fact.role != _SYSTEM) or self._is_gone(fact)
 
-        if place.channel in STEP_CHANNELS:
+        if place.channel in RUN_CHANNELS:
             left = without_gone(scrub(tree, goes))
         elif self._is_conversation(place):
             self._hand_over(taken(tree, goes))

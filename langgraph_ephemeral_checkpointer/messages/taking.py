@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from langgraph_ephemeral_checkpointer.langgraph_names import SNAPSHOT_CODE
 from langgraph_ephemeral_checkpointer.messages.documents import Extension, pack, unpack
 from langgraph_ephemeral_checkpointer.messages.exchanges import Facts, facts_from, number
 from langgraph_ephemeral_checkpointer.messages.payloads import (
@@ -17,7 +18,6 @@ from langgraph_ephemeral_checkpointer.messages.payloads import (
     OBJECTS,
     PAYLOAD,
     PYDANTIC,
-    SNAPSHOT,
     facts_at,
     items_of,
 )
@@ -83,10 +83,10 @@ def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _scrub_extension(node: Extension, goes: Callable[[Facts], bool], alone: bool) -> Extension:
-    if node.code not in OBJECTS and node.code != SNAPSHOT:
+    if node.code not in OBJECTS and node.code != SNAPSHOT_CODE:
         return node
     inner = unpack(node.data)
-    if node.code == SNAPSHOT:
+    if node.code == SNAPSHOT_CODE:
         left = _part(inner, goes, alone)
         return node if left is inner else Extension(node.code, pack(left))
     if not isinstance(inner, list) or len(inner) <= PAYLOAD:

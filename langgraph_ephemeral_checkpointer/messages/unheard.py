@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.langgraph_names import START, TASKS
 from langgraph_ephemeral_checkpointer.messages.exchanges import Facts
 from langgraph_ephemeral_checkpointer.messages.image import (
-    START,
-    TASKS,
     Checkpoint,
     Place,
     ThreadImage,

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.messages.folding import REMOVE_ALL
+from langgraph_ephemeral_checkpointer.langgraph_names import OVERWRITE, REMOVE_ALL, SNAPSHOT_CLASS
 from langgraph_ephemeral_checkpointer.messages.payloads import is_overwrite
 
 _HOLDS_NOTHING = frozenset({str, int, float, bool, bytes, dict, set, tuple, type(None)})
@@ -20,7 +20,7 @@ def rebuild(values: Iterable[Any]) -> list[BaseMessage]:
     for value in values:
         if is_overwrite(value):
             found.clear()
-            value = value["__overwrite__"] if isinstance(value, dict) else value
+            value = value[OVERWRITE] if isinstance(value, dict) else value
         for message in messages_in(value, single=True) or ():
             if message.type != "remove":
                 found[message.id or id(message)] = message
@@ -48,7 +48,7 @@ def messages_in(value: Any, *, single: bool = False) -> list[BaseMessage] | None
     Returns:
         The messages, or None where the value is something else.
     """
-    if type(value).__name__ in {"_DeltaSnapshot", "Overwrite"}:
+    if type(value).__name__ in {SNAPSHOT_CLASS, "Overwrite"}:
         value = value.value
     if single and isinstance(value, BaseMessage):
         return [value]

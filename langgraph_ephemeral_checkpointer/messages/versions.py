@@ -10,12 +10,10 @@ from itertools import takewhile
 from typing import Any
 from uuid import UUID, uuid5
 
+from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT, RUN_CHANNELS
 from langgraph_ephemeral_checkpointer.messages.exchanges import Facts, digest_of
 from langgraph_ephemeral_checkpointer.messages.folding import aligned, merge, messages_in, named_in
 from langgraph_ephemeral_checkpointer.messages.image import (
-    END,
-    START,
-    TASKS,
     Checkpoint,
     Place,
     ThreadImage,
@@ -27,9 +25,6 @@ from langgraph_ephemeral_checkpointer.messages.payloads import (
     is_snapshot,
     written,
 )
-
-STEP_CHANNELS = frozenset({START, END, TASKS, "__return__", "__interrupt__", "__resume__"})
-"""What a step leaves behind: input and output, tasks and their results, questions, answers."""
 
 CUSTOMARY = "messages"
 """The channel in which a plain text, or a pair of a role and a text, is taken for a message."""
@@ -102,7 +97,7 @@ class Versions:
                     other.add(place.channel)
                 elif said:
                     holding.add(place.channel)
-        found = holding - other - STEP_CHANNELS
+        found = holding - other - RUN_CHANNELS
         if self.channels is not None:
             found &= set(self.channels)
         return {channel: channel in found for channel in holding | other}
@@ -229,7 +224,7 @@ def _stores_its_own(parent: Checkpoint, channel: str) -> bool:
     LangGraph derives the id of the task they are stored under from the checkpoint's.
     """
     try:
-        task = str(uuid5(UUID(parent.id), "__interrupt__"))
+        task = str(uuid5(UUID(parent.id), INTERRUPT))
     except ValueError:
         return True  # no id of LangGraph's: nothing tells
     return any(place.channel == channel and place.task == task for place in parent.writes)

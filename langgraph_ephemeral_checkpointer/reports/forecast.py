@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge
 from langgraph_ephemeral_checkpointer.engine.steps import Work
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.reports.survey import Survey
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
@@ -89,12 +89,12 @@ def forecast(
         TypeError: ``checkpointer`` is no saver, or a limit no number.
         ValueError: A limit that is not finite and > 0.
         UnsupportedCheckpointerError: A saver that cannot be swept.
-        ColourError: The saver or the resolver is asynchronous.
+        AsyncRequiredError: The saver or the resolver is asynchronous.
         StorageError: The threads could not be read.
     """
     looking = _Looking(checkpointer, ttls, policy_resolver, strategy, clock)
     if not looking.strategy.runs_sync:
-        raise ColourError(
+        raise AsyncRequiredError(
             f"{type(checkpointer).__name__} is asynchronous: use aforecast() instead of forecast()"
         )
     for _ in looking.survey.pages():

@@ -21,7 +21,7 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import (
     trim_to,
     wanted_by,
 )
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.reports.survey import Survey
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -90,12 +90,12 @@ def thread_statuses(
     Raises:
         TypeError: ``checkpointer`` is no saver, or ``policy`` no TTLPolicy.
         UnsupportedCheckpointerError: A saver that cannot be swept.
-        ColourError: The saver is asynchronous; while iterating, the resolver.
+        AsyncRequiredError: The saver is asynchronous; while iterating, the resolver.
         StorageError: While iterating: the threads could not be read.
     """
     statuses = _Statuses(checkpointer, policy, expired_only, policy_resolver, strategy, clock)
     if not statuses.strategy.runs_sync:
-        raise ColourError(
+        raise AsyncRequiredError(
             f"{type(checkpointer).__name__} is asynchronous: use athread_statuses() instead of "
             "thread_statuses()"
         )

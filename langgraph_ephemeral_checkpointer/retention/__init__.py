@@ -7,8 +7,8 @@ of messages; ``RetainedCheckpointer`` applies them at every save of any saver;
 
 from __future__ import annotations
 
-from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.exchanges import trim_messages
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.stamps import oldest_message_time, stamp_messages
 from langgraph_ephemeral_checkpointer.retention.purge import apurge_messages, purge_messages

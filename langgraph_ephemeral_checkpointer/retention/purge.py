@@ -11,12 +11,9 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.engine.steps import is_async_callable
-from langgraph_ephemeral_checkpointer.errors import ColourError
-from langgraph_ephemeral_checkpointer.messages.arguments import (
-    OnBeforeTrim,
-    check_age,
-    check_channels,
-)
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
+from langgraph_ephemeral_checkpointer.messages.arguments import check_age, check_channels
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import (
     BATCH_SIZE,
     PurgeOptions,
@@ -69,15 +66,15 @@ def purge_messages(
     Raises:
         TypeError: If ``saver`` is no saver, or another argument of a wrong type.
         ValueError: If ``older_than`` or ``batch_size`` is not positive.
-        ColourError: If the saver or the hook is asynchronous.
+        AsyncRequiredError: If the saver or the hook is asynchronous.
         UnsupportedCheckpointerError: If nothing is known of how the saver stores messages.
-        StorageUnavailableError: If the storage is away.
+        StorageUnusableError: The storage is away, or has to be set up.
     """
     asked = (older_than, channels, on_before_trim, dry_run, batch_size, clock)
     inner, options = _asked(saver, *asked)
     if own := _own_purge(inner):
         if is_async_callable(own):
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(inner).__name__} is asynchronous; use 'await apurge_messages(...)'"
             )
         return _tell(saver, own(options.age, **options.given()))

@@ -10,8 +10,9 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim, check_age
+from langgraph_ephemeral_checkpointer.messages.arguments import check_age
 from langgraph_ephemeral_checkpointer.messages.backlog import Thread
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.retention import forwarding

@@ -176,7 +176,7 @@ class Strategy(ABC):
 
         Raises:
             Exception: Nothing of any of the threads was deleted. The sweeper then tries
-                each thread alone, unless it is a ``StorageUnavailableError``. A strategy
+                each thread alone, unless it is a ``StorageUnusableError``. A strategy
                 without transactions reports a failing thread in its outcome instead.
             ThreadMovedError: A thread changed while it was being deleted.
         """

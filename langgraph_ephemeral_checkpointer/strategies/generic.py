@@ -15,9 +15,9 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wante
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.engine.plan import Plan
 from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
+    AsyncRequiredError,
     StorageError,
-    StorageUnavailableError,
+    StorageUnusableError,
     UnsupportedCheckpointerError,
 )
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -166,7 +166,7 @@ class GenericStrategy(Strategy):
         """
         try:
             threads = yield ListThreads()
-        except ColourError:
+        except AsyncRequiredError:
             raise
         except Exception as error:
             raise StorageError(
@@ -213,7 +213,7 @@ class GenericStrategy(Strategy):
         for text in thread_ids:
             try:
                 outcomes[text] = Outcome((yield from self._delete(text, recheck)))
-            except StorageUnavailableError:
+            except StorageUnusableError:
                 raise
             except Exception as error:  # noqa: BLE001 - no transaction: what is gone stays gone
                 outcomes[text] = Outcome(KeepReason.FAILED, f"{type(error).__name__}: {error}")
@@ -251,14 +251,14 @@ class GenericStrategy(Strategy):
         """Carry out one step through the saver's synchronous methods.
 
         Raises:
-            ColourError: The saver has asynchronous methods only.
+            AsyncRequiredError: The saver has asynchronous methods only.
         """
         try:
             return self._perform(step)
         except NotImplementedError as error:
             if not self._can_async:
                 raise
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self.checkpointer).__name__} is asynchronous ({error}): use "
                 "'await sweeper.asweep()' instead of sweep()"
             ) from error

@@ -30,8 +30,6 @@ SWEEP_LIMIT = 2_000
 PAGE_LIMIT = 5_000
 """The same for one transaction where everything is looked at."""
 
-PENDING_SENDS = "__pregel_tasks"
-
 
 @dataclass(frozen=True, slots=True)
 class Orphan:

@@ -15,15 +15,12 @@ from typing import Any
 import ormsgpack
 
 from langgraph_ephemeral_checkpointer.decisions.survivors import Contents, LeaveWholeError
-
-# What langgraph.checkpoint.serde.jsonplus packs a _DeltaSnapshot as.
-_SNAPSHOT_CODE = 7
-
-COUNTERS = "counters_since_delta_snapshot"
-"""The metadata key under which each step counts the updates of its delta channels."""
-
-UNNAMED_DELTA = "delta_writes_versioned"
-"""The metadata key by which LangGraph.js marks threads that use delta channels."""
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    DELTA_COUNTERS,
+    DELTA_MARK,
+    PARENTS,
+    SNAPSHOT_CODE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def unpack(kind: str | None, data: bytes) -> Any:
 
 def is_snapshot(value: Any) -> bool:
     """Whether an unpacked value is the snapshot of a delta channel."""
-    return isinstance(value, Extension) and value.code == _SNAPSHOT_CODE
+    return isinstance(value, Extension) and value.code == SNAPSHOT_CODE
 
 
 def holds_snapshot(kind: str, data: bytes) -> bool:
@@ -71,7 +68,7 @@ def holds_snapshot(kind: str, data: bytes) -> bool:
         at = 1
     else:
         return False
-    return len(data) > at and data[at] == _SNAPSHOT_CODE
+    return len(data) > at and data[at] == SNAPSHOT_CODE
 
 
 def mapping(value: Any, what: str) -> Mapping[Any, Any]:
@@ -101,19 +98,19 @@ def contents(
         stored: The channels it holds a value of.
         snapshots: Those of them that hold a snapshot.
     """
-    counters = mapping(metadata.get(COUNTERS) or {}, COUNTERS)
+    counters = mapping(metadata.get(DELTA_COUNTERS) or {}, DELTA_COUNTERS)
     return Contents(
         parent=parent,
         stored=stored,
         unstored=frozenset(versions) - stored,
         delta=snapshots | frozenset(counters),
-        all_delta=UNNAMED_DELTA in metadata,
+        all_delta=DELTA_MARK in metadata,
     )
 
 
 def callers(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return ``metadata["parents"]``: the checkpoints whose steps made a subgraph call."""
-    parents = mapping(metadata.get("parents") or {}, "metadata.parents")
+    parents = mapping(metadata.get(PARENTS) or {}, f"metadata.{PARENTS}")
     return {
         space: caller
         for space, caller in parents.items()

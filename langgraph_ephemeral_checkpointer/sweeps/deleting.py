@@ -10,8 +10,8 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.decisions.expiry import Reason, ThreadFacts, still_expired
 from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    StorageUnavailableError,
+    AsyncRequiredError,
+    StorageUnusableError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -90,7 +90,7 @@ class SweepDelete:
             outcomes = yield from self._delete_apart(
                 list(approved), self._recheck(approved), discard
             )
-        except StorageUnavailableError as error:
+        except StorageUnusableError as error:
             yield from self._audit.lost()
             self._report.storage_away(approved.values(), error)
             raise StoppedEarly from error
@@ -129,7 +129,7 @@ class SweepDelete:
         thread_id = candidate.thread_id
         try:
             answer = yield Ask(veto, (thread_id, candidate.policy, candidate.reason))
-        except ColourError:
+        except AsyncRequiredError:
             raise
         except Exception as error:
             logger.exception("on_before_delete failed for %r; the thread is kept", thread_id)
@@ -161,7 +161,7 @@ class SweepDelete:
             else:
                 call = partial(self._strategy.discard_threads, thread_ids, recheck, discard)
             return self._outcomes((yield Work(call)))
-        except StorageUnavailableError:
+        except StorageUnusableError:
             raise
         except ThreadMovedError:
             if len(thread_ids) == 1:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
@@ -46,7 +46,7 @@ def framed(
     if settings.on_sweep_complete is not None:
         try:
             yield Ask(settings.on_sweep_complete, (result,), owed=True)
-        except ColourError:
+        except AsyncRequiredError:
             raise
         except Exception:
             logger.exception("on_sweep_complete failed; the sweep itself is done")

@@ -9,15 +9,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, batches
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
-if TYPE_CHECKING:
-    from langgraph_ephemeral_checkpointer.sweeps.sweep import Sweep
-
 T = TypeVar("T")
+
+
+class LimitedSweep(Protocol):
+    """What a limit needs of a sweep; see :class:`.Sweep` for what each does."""
+
+    batch_size: int
+    result: SweepResult
+
+    def find_oldest(self, room: int | None, *, prune: bool) -> Steps[list[Candidate]]:
+        """Find the candidates that have been overdue longest and were not tried yet."""
+
+    def delete(self, batch: Sequence[Candidate]) -> Steps[None]:
+        """Delete a batch of them."""
+
+    def note_overdue(self, left: Sequence[Candidate]) -> None:
+        """Remember how long the threads that stay have been overdue."""
 
 
 class Attempt(Protocol):
@@ -28,7 +42,7 @@ class Attempt(Protocol):
 
 
 def oldest_first(
-    sweeps: Sequence[Sweep], limit: int, attempt: Attempt, *, resolves: bool
+    sweeps: Sequence[LimitedSweep], limit: int, attempt: Attempt, *, resolves: bool
 ) -> Steps[None]:
     """Delete at most ``limit`` threads of all sweeps together.
 
@@ -63,7 +77,7 @@ def oldest_first(
 
 
 def _find(
-    sweeps: Sequence[Sweep], room: int | None, attempt: Attempt, *, prune: bool
+    sweeps: Sequence[LimitedSweep], room: int | None, attempt: Attempt, *, prune: bool
 ) -> Steps[tuple[list[tuple[Candidate, int]], list[tuple[Candidate, int]]]]:
     """The ``room`` candidates overdue longest, and of each sweep with more the next one."""
     found: list[tuple[Candidate, int]] = []

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
-from langgraph_ephemeral_checkpointer.errors import ColourError, UnsupportedCheckpointerError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.orphans import (
     PAGE_LIMIT,
@@ -131,7 +131,8 @@ class OrphanMethods:
     """What a sweeper offers of orphans.
 
     The methods whose names begin with ``a`` are for ``await``; they do what the others do, and
-    are the only ones for an asynchronous checkpointer: the others raise ``ColourError`` there.
+    are the only ones for an asynchronous checkpointer: the others raise ``AsyncRequiredError``
+    there.
     """
 
     _strategy: Strategy
@@ -149,7 +150,7 @@ class OrphanMethods:
 
         Raises:
             UnsupportedCheckpointerError: This kind of checkpointer cannot be looked through.
-            ColourError: The saver is asynchronous.
+            AsyncRequiredError: The saver is asynchronous.
             TenantRequiredError: No tenant is in scope, and the role does not see every one.
             StorageError: The database refused.
         """
@@ -191,7 +192,7 @@ class OrphanMethods:
 
     def _do_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
         if not self._strategy.runs_sync:
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: use the method of "
                 "the same name with an 'a' in front, and await it"
             )

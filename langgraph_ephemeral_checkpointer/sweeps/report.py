@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import Reason
 from langgraph_ephemeral_checkpointer.engine.steps import Ask
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.result import KeepReason, SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome
 from langgraph_ephemeral_checkpointer.sweeps.parts import Candidate, describe
@@ -58,7 +58,7 @@ class SweepReport:
         for thread_id, reason in reasons.items():
             try:
                 yield Ask(self._on_after_delete, (thread_id, reason), owed=True)
-            except ColourError:
+            except AsyncRequiredError:
                 raise
             except Exception:
                 logger.exception("on_after_delete failed for %r; it is deleted", thread_id)

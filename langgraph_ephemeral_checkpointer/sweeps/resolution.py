@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan
 from langgraph_ephemeral_checkpointer.engine.steps import Ask, Record, Work
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
@@ -40,13 +40,13 @@ def resolve(
         The policy; None if the thread is exempt.
 
     Raises:
-        ColourError: The resolver is asynchronous, the sweep is not.
+        AsyncRequiredError: The resolver is asynchronous, the sweep is not.
     """
     if resolver is None:
         return policy
     try:
         answer = yield Ask(resolver, (thread_id,))
-    except ColourError:
+    except AsyncRequiredError:
         raise
     except Exception:
         logger.exception("policy_resolver failed for %r; the global policy is used", thread_id)

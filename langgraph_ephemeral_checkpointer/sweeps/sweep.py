@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.brake import refusal
 from langgraph_ephemeral_checkpointer.decisions.expiry import wanted_by
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
@@ -152,7 +152,7 @@ class Sweep:
             self.result.orphan_count = yield from orphans.advance(
                 self._strategy, self._now - age, self._now, self._sample, dry_run=self._dry_run
             )
-        except StorageUnavailableError as error:
+        except StorageUnusableError as error:
             self.result.errors[""] = describe(error)
 
     def _is_too_much(self, percent: float) -> Steps[bool]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.steps import Work
-from langgraph_ephemeral_checkpointer.errors import ColourError, StorageUnavailableError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditError
@@ -138,7 +138,7 @@ class _Part:
         except Exception as error:
             self._failed = True
             result.errors[""] = describe(error)
-            if isinstance(error, ColourError | StorageUnavailableError | AuditError):
+            if isinstance(error, AsyncRequiredError | StorageUnusableError | AuditError):
                 raise
             logger.exception("the sweep of tenant %r failed; the others go on", self._tenant)
             return None

@@ -8,7 +8,7 @@ from functools import partial
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts
 from langgraph_ephemeral_checkpointer.engine.steps import Work
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
@@ -79,7 +79,7 @@ class SweepTrim:
         call = partial(self._strategy.prune_threads, thread_ids, keep, dry_run=self._dry_run)
         try:
             return dict((yield Work(call)))
-        except StorageUnavailableError as error:
+        except StorageUnusableError as error:
             self._result.errors[""] = describe(error)
             raise StoppedEarly from error
         except ThreadMovedError:

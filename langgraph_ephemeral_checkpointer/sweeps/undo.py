@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
-from langgraph_ephemeral_checkpointer.errors import ColourError, UnsupportedCheckpointerError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.trash import SqlPlan, TrashedThread, Undo
 from langgraph_ephemeral_checkpointer.sweeps.trash import purge
@@ -20,9 +20,9 @@ class UndoMethods:
     """The trash of a sweeper: set it up once, look into it, take threads out of it.
 
     The methods whose names begin with ``a`` are for ``await``; they do what the others do, and
-    are the only ones for an asynchronous checkpointer: the others raise ``ColourError`` there. All
-    of them raise ``UnsupportedCheckpointerError`` where this kind of checkpointer has no trash,
-    and ``StorageError`` where the database refuses.
+    are the only ones for an asynchronous checkpointer: the others raise ``AsyncRequiredError``
+    there. All of them raise ``UnsupportedCheckpointerError`` where this kind of checkpointer has
+    no trash, and ``StorageError`` where the database refuses.
     """
 
     _strategy: Strategy
@@ -141,7 +141,7 @@ class UndoMethods:
 
     def _do(self, plan: Plan[Work, T]) -> T:
         if not self._strategy.runs_sync:
-            raise ColourError(
+            raise AsyncRequiredError(
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: use the method of "
                 "the same name with an 'a' in front, and await it"
             )

@@ -20,7 +20,7 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import (
     judge,
 )
 from langgraph_ephemeral_checkpointer.engine.steps import Work
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Strategy
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
@@ -112,7 +112,7 @@ class SweepUnread:
         for batch in batches(unread, self._batch_size):
             try:
                 gone = yield from self._batch([thread_id for thread_id, _ in batch], before)
-            except StorageUnavailableError as error:
+            except StorageUnusableError as error:
                 self._report.matched += len(unread) - deleted
                 self._report.storage_away(map(self._candidate, batch), error)
                 raise StoppedEarly from error
@@ -127,7 +127,7 @@ class SweepUnread:
     def _batch(self, ids: Sequence[str], before: float) -> Steps[Collection[str]]:
         try:
             gone: Collection[str] = yield Work(partial(self._strategy.delete_unread, ids, before))
-        except StorageUnavailableError:
+        except StorageUnusableError:
             raise
         except Exception as error:  # noqa: BLE001 - the ordinary way tells which thread it is
             logger.debug("%d threads are read before they are deleted: %s", len(ids), error)

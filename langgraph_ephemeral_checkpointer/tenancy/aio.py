@@ -23,7 +23,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ephemeral_checkpointer.drivers.transactions import amend, atransaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive
-from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, apurge_storage
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt

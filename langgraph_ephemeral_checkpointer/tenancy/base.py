@@ -20,7 +20,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ephemeral_checkpointer.common.arguments import checked_count, checked_flag
 from langgraph_ephemeral_checkpointer.engine.plan import Plan
-from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim, check_channels
+from langgraph_ephemeral_checkpointer.messages.arguments import check_channels
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
 from langgraph_ephemeral_checkpointer.messages.purge import PurgeOptions
 from langgraph_ephemeral_checkpointer.tenancy import erasing, plans

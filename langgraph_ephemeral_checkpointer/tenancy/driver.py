@@ -14,11 +14,14 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
 from langgraph_ephemeral_checkpointer.common.conninfo import AMBIGUOUS, UNREADABLE, is_ambiguous
+from langgraph_ephemeral_checkpointer.drivers.postgres_errors import meaning
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
+    RetryableError,
     RowSecurityError,
     StorageError,
     StorageUnavailableError,
+    StorageUnusableError,
 )
 from langgraph_ephemeral_checkpointer.tenancy.schema import Role
 
@@ -27,12 +30,6 @@ L = TypeVar("L")
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
-_UNAVAILABLE = (
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.QueryCanceled,
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-)
 UNPIN = Statement(
     "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
 )
@@ -71,6 +68,7 @@ class storage_errors:  # noqa: N801 - a context manager; as a class, since each 
 
     Raises:
         StorageUnavailableError: The connection or the server is gone, or a wait was too long.
+        StorageUnusableError: A table or space is missing.
         StorageError: Anything else that Postgres or psycopg refused.
     """
 
@@ -83,12 +81,15 @@ class storage_errors:  # noqa: N801 - a context manager; as a class, since each 
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _UNAVAILABLE):
-            raise StorageUnavailableError(f"{self._doing} failed: {_said(error)}") from error
-        if isinstance(error, psycopg.errors.UndefinedTable):
-            raise StorageError(f"{self._doing} failed: {_said(error)} Was it dropped?") from error
-        if isinstance(error, (psycopg.Error, UnicodeEncodeError)):
+        if isinstance(error, UnicodeEncodeError):
             raise StorageError(f"{self._doing} failed: {_said(error)}") from error
+        if not isinstance(error, psycopg.Error):
+            return
+        kind = meaning(error)
+        if issubclass(kind, RetryableError):  # whatever was in the way: the same call again
+            kind = StorageUnavailableError
+        dropped = " Was it dropped?" if isinstance(error, psycopg.errors.UndefinedTable) else ""
+        raise kind(f"{self._doing} failed: {_said(error)}{dropped}") from error
 
 
 class SetUp:
@@ -142,11 +143,11 @@ def in_transaction(
     """Whether the caller has opened a transaction, which then stays theirs to end.
 
     Raises:
-        StorageUnavailableError: There is one, and it is ``refused``.
+        StorageUnusableError: There is one, and it is ``refused``.
     """
     opened = conn.info.transaction_status != pq.TransactionStatus.IDLE
     if opened and refused:
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the connection has a transaction open that is not the sweeper's, so a delete would "
             "not be committed; end it first, or give the saver a pool"
         )

@@ -23,9 +23,15 @@ from langgraph.checkpoint.base import (
 )
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, time_of_saved
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    DELTA_COUNTERS,
+    DELTA_MARK,
+    PARENTS,
+    SNAPSHOT_CLASS,
+    SOURCE,
+    STEP,
+)
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Integers, Texts
-
-DELTA_COUNTERS = "counters_since_delta_snapshot"
 
 EVERY_CHANNEL = ""
 """Stands among a checkpoint's delta channels where a client marks it without naming them."""
@@ -171,7 +177,7 @@ def _column_int(value: object) -> int | None:
 
 def _is_snapshot(value: object) -> bool:
     # By name: the class exists only in newer releases of LangGraph.
-    return type(value).__name__ == "_DeltaSnapshot"
+    return type(value).__name__ == SNAPSHOT_CLASS
 
 
 def prepare_save(
@@ -210,13 +216,13 @@ def prepare_save(
     counted: Any = meta.get(DELTA_COUNTERS) or {}
     delta = {name for name in counted if name in versions}
     delta |= {name for name, value in values.items() if _is_snapshot(value)}
-    if meta.get("delta_writes_versioned"):
+    if meta.get(DELTA_MARK):
         delta.add(EVERY_CHANNEL)
     # A channel that is rebuilt from ancestors needs the parent to exist.
     rebuilt = any(name in versions and name not in values for name in delta)
     held = {name: version for name, version in versions.items() if name in values}
     channels = Texts(versions)
-    callers = _callers(meta.get("parents"))
+    callers = _callers(meta.get(PARENTS))
     kind, state = serde.dumps_typed((stored, meta))
     return Save(
         target=target,
@@ -228,8 +234,8 @@ def prepare_save(
             "id": checkpoint["id"],
             "parent": target.checkpoint_id,
             "callers": Texts(callers),
-            "source": _column_text(meta.get("source")),
-            "step": _column_int(meta.get("step")),
+            "source": _column_text(meta.get(SOURCE)),
+            "step": _column_int(meta.get(STEP)),
             "run_id": _column_text(meta.get("run_id")),
             "format": _column_int(checkpoint.get("v")),
             "channels": channels,
@@ -329,8 +335,8 @@ def column_filter(wanted: Mapping[str, Any] | None) -> dict[str, Any]:
     """What of a metadata filter SQL can test; the rest is tested on the loaded rows."""
     wanted = wanted or {}
     return {
-        "source": _column_text(wanted.get("source")),
-        "step": _column_int(wanted.get("step")),
+        "source": _column_text(wanted.get(SOURCE)),
+        "step": _column_int(wanted.get(STEP)),
         "run_id": _column_text(wanted.get("run_id")),
     }
 

@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool
 
 from langgraph_ephemeral_checkpointer.drivers.transactions import mend, transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, drive
-from langgraph_ephemeral_checkpointer.messages.arguments import OnBeforeTrim
+from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, purge_storage
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.tenancy.arrays import adapt

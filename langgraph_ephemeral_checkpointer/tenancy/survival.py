@@ -10,6 +10,7 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.decisions import survivors
 from langgraph_ephemeral_checkpointer.decisions.survivors import Contents, Key, Need
 from langgraph_ephemeral_checkpointer.errors import HistoryNeededError
+from langgraph_ephemeral_checkpointer.langgraph_names import ROOT
 from langgraph_ephemeral_checkpointer.tenancy.rows import EVERY_CHANNEL, Save
 
 
@@ -105,7 +106,7 @@ def latest_of_each(thread: Sequence[Stored]) -> set[Key]:
         ns: {max(row.id for row in rows)} | _history(thread, ns, {max(row.id for row in rows)})
         for ns, rows in spaces.items()
     }
-    roots = {row.id for row in spaces.get(survivors.ROOT, ())}
+    roots = {row.id for row in spaces.get(ROOT, ())}
     for ns, rows in spaces.items():
         if survivors.is_call(ns) and not survivors.call_stays(rows, roots, kept):
             kept[ns] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
-from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
 from langgraph_ephemeral_checkpointer.engine.steps import Work
+from langgraph_ephemeral_checkpointer.langgraph_names import ERROR, INTERRUPT, RESUME
 from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
 from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of, store_family
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING
@@ -105,7 +105,7 @@ def scan_is_never_narrower_than_wanted(bench: Bench) -> Steps[None]:
 
 def interrupted_threads_are_found(bench: Bench) -> Steps[None]:
     """The threads that wait for a human answer are found, and no others."""
-    ask, answer, output = (INTERRUPT, "?"), ("__resume__", "!"), ("messages", "done")
+    ask, answer, output = (INTERRUPT, "?"), (RESUME, "!"), ("messages", "done")
 
     def writes(*of_tasks: tuple[str, tuple[str, str]]) -> list[tuple[str, str, str]]:
         return [(task, channel, value) for task, (channel, value) in of_tasks]
@@ -117,7 +117,7 @@ def interrupted_threads_are_found(bench: Bench) -> Steps[None]:
         "finished": writes(("one", ask), ("one", output)),
         "one-of-two-waits": writes(("one", ask), ("one", output), ("two", ask)),
         "another-task-finished": writes(("one", ask), ("two", output)),
-        "failed": writes(("one", ("__error__", "no"))),
+        "failed": writes(("one", (ERROR, "no"))),
     }
     for thread_id, of_head in heads.items():
         yield from bench.save(thread_id, NOW - 2, writes=[("old", "messages", "done")])

@@ -10,8 +10,8 @@ from typing import Any, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
-from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
+from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT, PARENTS, SOURCE, STEP
 
 CHANNEL = "messages"
 
@@ -99,7 +99,7 @@ def make_step(
         "versions_seen": {},
         "updated_channels": list(new_versions),
     }
-    metadata = {"source": "loop", "step": 0, "parents": {}}
+    metadata = {SOURCE: "loop", STEP: 0, PARENTS: {}}
     return PutCheckpoint(
         {"configurable": where},
         cast(Checkpoint, checkpoint),

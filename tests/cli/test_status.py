@@ -10,7 +10,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     TTLPolicy,
     athread_statuses,
     thread_statuses,
@@ -154,7 +154,7 @@ async def test_both_colours_tell_the_same(file):
         told = list(thread_statuses(saver, POLICY, clock=lambda: now))
         again = [one async for one in athread_statuses(saver, POLICY, clock=lambda: now)]
     async with AsyncSqliteSaver.from_conn_string(str(file)) as saver:
-        with pytest.raises(ColourError, match="athread_statuses"):
+        with pytest.raises(AsyncRequiredError, match="athread_statuses"):
             thread_statuses(saver, POLICY)
         other = [one async for one in athread_statuses(saver, POLICY, clock=lambda: now)]
     assert told == again == other

@@ -10,6 +10,7 @@ import pytest
 
 from langgraph_ephemeral_checkpointer.engine import background
 from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop
+from langgraph_ephemeral_checkpointer.errors import NotSetUpError, StorageUnavailableError
 
 LIMIT = 20
 
@@ -161,6 +162,22 @@ async def test_the_loop_survives_any_exception_of_a_tick(ticks, error, caplog):
     ticks.fail = None
     await loop.stop()
     assert ticks.count >= 3
+
+
+@pytest.mark.parametrize(
+    ("error", "repeats"),
+    [(StorageUnavailableError(), False), (NotSetUpError(), True), (OSError("?"), False)],
+    ids=repr,
+)
+async def test_the_loop_says_which_failures_come_again_until_something_is_changed(
+    ticks, error, repeats, caplog
+):
+    ticks.fail = error
+    loop = BackgroundLoop(ticks, "sweeper")
+    await loop.start(0.001)
+    await ticks.reach(2)
+    await loop.stop()
+    assert ("fails too until the cause is changed" in caplog.text) == repeats
 
 
 async def test_cancelling_the_task_ends_it(ticks):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from langgraph_ephemeral_checkpointer.engine.fair_lock import Turns
-from langgraph_ephemeral_checkpointer.errors import ColourError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 
 LIMIT = 20  # seconds after which a test has deadlocked
 
@@ -117,7 +117,7 @@ async def test_blocking_a_loop_for_a_turn_that_this_loop_holds_is_an_error_and_n
 
     holder = asyncio.create_task(hold())
     await asyncio.sleep(0)
-    with pytest.raises(ColourError, match="asweep"), turns.wait():
+    with pytest.raises(AsyncRequiredError, match="asweep"), turns.wait():
         pytest.fail("entered")
     release.set()
     await holder

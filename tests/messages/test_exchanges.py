@@ -20,7 +20,8 @@ from langchain_core.messages import (
 )
 
 from langgraph_ephemeral_checkpointer.messages.exchanges import facts_of, number, split, verdicts
-from langgraph_ephemeral_checkpointer.messages.stamps import FirstSeen, parse_stamp
+from langgraph_ephemeral_checkpointer.messages.first_seen import FirstSeen
+from langgraph_ephemeral_checkpointer.messages.stamps import parse_stamp
 from langgraph_ephemeral_checkpointer.retention import (
     oldest_message_time,
     stamp_messages,

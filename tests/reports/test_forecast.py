@@ -8,7 +8,7 @@ import time
 import pytest
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     PolicyOverride,
     TTLPolicy,
     aforecast,
@@ -77,7 +77,7 @@ async def test_what_no_limit_takes_is_counted(backend):
 
 @pytest.mark.parametrize("backend", [("aiosqlite", "asweep")], indirect=True, ids="-".join)
 async def test_an_asynchronous_saver_is_told_apart(backend):
-    with pytest.raises(ColourError, match="aforecast"):
+    with pytest.raises(AsyncRequiredError, match="aforecast"):
         forecast(backend.saver)
 
 

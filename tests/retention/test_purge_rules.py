@@ -27,8 +27,8 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from typing_extensions import TypedDict
 
 from langgraph_ephemeral_checkpointer.errors import (
-    ColourError,
-    StorageUnavailableError,
+    AsyncRequiredError,
+    StorageUnusableError,
     UnsupportedCheckpointerError,
 )
 from langgraph_ephemeral_checkpointer.retention import (
@@ -90,7 +90,7 @@ async def test_asynchronous_savers_are_purged_by_apurge_messages_only(kind, pg_d
         await graph.ainvoke({"messages": [("user", "OLDWORD")]}, _config())
         clock.pass_days(40)
         await graph.ainvoke({"messages": [("user", "NEWWORD")]}, _config())
-        with pytest.raises(ColourError, match="apurge_messages"):
+        with pytest.raises(AsyncRequiredError, match="apurge_messages"):
             purge_messages(saver, MONTH)
         heard: list[Any] = []
 
@@ -511,7 +511,7 @@ def test_other_wrong_arguments_are_refused(tmp_path):
 
     async def archive(thread_id: str, messages: list[Any]) -> None: ...
 
-    with pytest.raises(ColourError, match="on_before_trim"):
+    with pytest.raises(AsyncRequiredError, match="on_before_trim"):
         purge_messages(saver, MONTH, on_before_trim=archive)
 
     class Foreign(BaseCheckpointSaver[Any]):
@@ -525,13 +525,13 @@ def test_a_connection_inside_a_transaction_is_refused(pg_dsn):
     with psycopg.connect(pg_dsn, row_factory=psycopg.rows.dict_row) as conn:
         saver = PostgresSaver(conn)
         conn.execute("SELECT 1")
-        with pytest.raises(StorageUnavailableError, match="autocommit"):
+        with pytest.raises(StorageUnusableError, match="autocommit"):
             purge_messages(saver, MONTH)
     with contextlib.closing(sqlite3.connect(":memory:", check_same_thread=False)) as lite:
         saver_lite = SqliteSaver(lite)
         _say(_graph(saver_lite), "OLDWORD")
         lite.execute("BEGIN")
-        with pytest.raises(StorageUnavailableError, match="transaction"):
+        with pytest.raises(StorageUnusableError, match="transaction"):
             purge_messages(saver_lite, MONTH, clock=_later)
 
 

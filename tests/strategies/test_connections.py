@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from langgraph_ephemeral_checkpointer import (
     StorageError,
     StorageUnavailableError,
+    StorageUnusableError,
     TTLPolicy,
     TTLSweeper,
 )
@@ -70,7 +71,7 @@ class TestPostgres:
             with contextlib.suppress(psycopg.Error):
                 conn.execute(statement)
             backend = Backend("x", PostgresSaver(conn), colour, False, planted)
-            with pytest.raises(StorageUnavailableError, match="autocommit=True"):
+            with pytest.raises(StorageUnusableError, match="autocommit=True"):
                 await backend.sweep(POLICY, clock=lambda: NOW)
             assert planted.threads() == {"t0", "t1", "t2"}
             conn.rollback()
@@ -80,7 +81,7 @@ class TestPostgres:
         async with await psycopg.AsyncConnection.connect(planted.dsn, row_factory=dict_row) as conn:
             await conn.execute("SELECT 1")
             backend = Backend("x", AsyncPostgresSaver(conn), "asweep", True, planted)
-            with pytest.raises(StorageUnavailableError, match="autocommit=True"):
+            with pytest.raises(StorageUnusableError, match="autocommit=True"):
                 await backend.sweep(POLICY, clock=lambda: NOW)
 
     @pytest.mark.parametrize("autocommit", [True, False])
@@ -97,7 +98,7 @@ class TestPostgres:
         aconn = await psycopg.AsyncConnection.connect(planted.dsn)
         await aconn.close()
         for saver in (PostgresSaver(conn), AsyncPostgresSaver(aconn)):
-            with pytest.raises(StorageUnavailableError, match="does not come back; make a new"):
+            with pytest.raises(StorageUnusableError, match="does not come back; make a new"):
                 await TTLSweeper(saver, POLICY).asweep()
 
     async def test_a_pool_that_is_not_open_names_open(self, planted):
@@ -106,7 +107,7 @@ class TestPostgres:
         unopened = ConnectionPool(planted.dsn, open=False)
         aunopened = AsyncConnectionPool(planted.dsn, open=False)
         for saver in (*map(PostgresSaver, (closed, unopened)), AsyncPostgresSaver(aunopened)):
-            with pytest.raises(StorageUnavailableError, match=r"not open; .* \(pool.open\(\)"):
+            with pytest.raises(StorageUnusableError, match=r"not open; .* \(pool.open\(\)"):
                 await TTLSweeper(saver, POLICY).asweep()
 
     @pytest.mark.parametrize("granted", ["SELECT", "SELECT, DELETE", "SELECT, DELETE, UPDATE"])
@@ -136,12 +137,12 @@ class TestPostgres:
             planted.dsn, autocommit=True, row_factory=dict_row, client_encoding="SQL_ASCII"
         ) as conn:
             backend = Backend("x", PostgresSaver(conn), colour, False, planted)
-            with pytest.raises(StorageUnavailableError, match="client_encoding=UTF8"):
+            with pytest.raises(StorageUnusableError, match="client_encoding=UTF8"):
                 await backend.sweep(POLICY, clock=lambda: NOW)
         kwargs = {"autocommit": True, "client_encoding": "SQL_ASCII"}
         async with AsyncConnectionPool(planted.dsn, min_size=1, open=False, kwargs=kwargs) as pool:
             backend = Backend("x", AsyncPostgresSaver(pool), "asweep", True, planted)
-            with pytest.raises(StorageUnavailableError, match="client_encoding=UTF8"):
+            with pytest.raises(StorageUnusableError, match="client_encoding=UTF8"):
                 await backend.sweep(POLICY, clock=lambda: NOW)
         assert len(planted.threads()) == 3
 
@@ -160,7 +161,7 @@ class TestPostgres:
         with PostgresSaver.from_conn_string(postgres_server) as saver:
             backend = Backend("x", saver, "sweep", False, None)
             saver.conn.execute("SET search_path = pg_temp")
-            with pytest.raises(StorageUnavailableError, match=r"setup\(\)"):
+            with pytest.raises(StorageUnusableError, match=r"setup\(\)"):
                 await backend.sweep(POLICY)
 
     async def test_a_server_that_only_reads_is_unavailable_as_a_whole(self, planted):
@@ -271,7 +272,7 @@ class TestSqlite:
         conn = sqlite3.connect(tmp_path / "checkpoints.db")
         backend = Backend("x", SqliteSaver(conn), "asweep", False, None)
         await backend.plant("t", OLD)
-        with pytest.raises(StorageUnavailableError, match="check_same_thread=False"):
+        with pytest.raises(StorageUnusableError, match="check_same_thread=False"):
             await backend.sweep(POLICY)
         backend.colour = "sweep"
         assert (await backend.sweep(POLICY, clock=lambda: NOW)).deleted_thread_ids == ["t"]
@@ -289,17 +290,17 @@ class TestSqlite:
         with SqliteSaver.from_conn_string(path) as saver:
             saver.setup()
             saver.conn.text_factory = bytes
-            with pytest.raises(StorageUnavailableError, match="text_factory=str"):
+            with pytest.raises(StorageUnusableError, match="text_factory=str"):
                 TTLSweeper(saver, POLICY).sweep()
         async with AsyncSqliteSaver.from_conn_string(path) as saver:
             saver.conn.text_factory = bytes
-            with pytest.raises(StorageUnavailableError, match="text_factory=str"):
+            with pytest.raises(StorageUnusableError, match="text_factory=str"):
                 await TTLSweeper(saver, POLICY).asweep()
 
     def test_a_closed_connection_says_to_open_another(self, tmp_path):
         with SqliteSaver.from_conn_string(str(tmp_path / "checkpoints.db")) as saver:
             sweeper = TTLSweeper(saver, POLICY)
-        with pytest.raises(StorageUnavailableError, match="open a new one") as raised:
+        with pytest.raises(StorageUnusableError, match="open a new one") as raised:
             sweeper.sweep()
         assert "check_same_thread" not in str(raised.value)
 
@@ -331,14 +332,14 @@ class TestSqlite:
     async def test_a_closed_asynchronous_connection_is_unavailable(self, tmp_path):
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "checkpoints.db")) as saver:
             await saver.setup()
-        with pytest.raises(StorageUnavailableError, match="cannot be used"):
+        with pytest.raises(StorageUnusableError, match="cannot be used"):
             await Backend("x", saver, "asweep", True, None).sweep(POLICY)
 
     async def test_a_file_that_is_no_database_is_unavailable(self, tmp_path):
         path = tmp_path / "checkpoints.db"
         path.write_bytes(b"no database at all" * 100)
         conn = sqlite3.connect(path)
-        with pytest.raises(StorageUnavailableError, match="not a database"):
+        with pytest.raises(StorageUnusableError, match="not a database"):
             await Backend("x", SqliteSaver(conn), "sweep", False, None).sweep(POLICY)
         conn.close()
 

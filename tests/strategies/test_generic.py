@@ -7,7 +7,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     KeepReason,
     TTLPolicy,
     TTLSweeper,
@@ -77,7 +77,7 @@ async def test_a_saver_whose_async_methods_only_raise_is_swept_by_asweep_in_a_th
 async def test_a_saver_whose_sync_methods_only_raise_is_refused_by_sweep_and_swept_by_asweep():
     saver = RefusesSync()
     save_thread(saver.inner, "old", [NOW - 7200])
-    with pytest.raises(ColourError, match=r"RefusesSync is asynchronous .*asweep\(\)"):
+    with pytest.raises(AsyncRequiredError, match=r"RefusesSync is asynchronous .*asweep\(\)"):
         sweeper(saver).sweep()
     assert (await sweeper(saver).asweep()).deleted_thread_ids == ["old"]
 

@@ -8,7 +8,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     KeepReason,
     PolicyOverride,
     TTLPolicy,
@@ -272,7 +272,7 @@ class TestColours:
     @pytest.mark.parametrize("backend", [("memory", "sweep")], ids="-".join, indirect=True)
     async def test_an_async_callback_under_sweep_is_a_clear_error(self, backend, name, callback):
         await backend.plant("old", OLD)
-        with pytest.raises(ColourError, match=rf"{name}.*asweep\(\)"):
+        with pytest.raises(AsyncRequiredError, match=rf"{name}.*asweep\(\)"):
             await sweep(backend, **{name: callback})
         assert backend.has("old")
 
@@ -280,7 +280,7 @@ class TestColours:
     @pytest.mark.parametrize("backend", [("memory", "sweep")], ids="-".join, indirect=True)
     async def test_a_hidden_coroutine_under_sweep_is_an_error_at_its_first_use(self, backend, name):
         await backend.plant("old", OLD)
-        with pytest.raises(ColourError, match="asweep"):
+        with pytest.raises(AsyncRequiredError, match="asweep"):
             await sweep(backend, **{name: lambda *args: _async_callback(*args)})
         assert backend.has("old")
 
@@ -290,7 +290,7 @@ class TestColours:
     async def test_an_async_saver_under_sweep_is_an_error_at_once(self, backend):
         await backend.plant("old", OLD)
         sweeper = backend.sweeper(on_sweep_complete=lambda _: pytest.fail("called"))
-        with pytest.raises(ColourError, match=r"asweep\(\)"):
+        with pytest.raises(AsyncRequiredError, match=r"asweep\(\)"):
             sweeper.sweep()
         assert backend.has("old")
 

@@ -10,7 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from langgraph_ephemeral_checkpointer import ColourError, KeepReason, RetentionError, TTLPolicy
+from langgraph_ephemeral_checkpointer import (
+    AsyncRequiredError,
+    KeepReason,
+    RetentionError,
+    TTLPolicy,
+)
 from langgraph_ephemeral_checkpointer.strategies import GenericStrategy
 from tests.support import backends, foreign, graphs
 
@@ -312,7 +317,7 @@ async def test_sweep_in_a_loop_that_sweeps_already_is_a_clear_error(tmp_path):
         with backend.saver.lock:
             sweeping = asyncio.create_task(sweeper.asweep())
             await asyncio.sleep(0)
-            with pytest.raises(ColourError, match="asweep"):
+            with pytest.raises(AsyncRequiredError, match="asweep"):
                 sweeper.sweep()
         await sweeping
 
@@ -393,6 +398,6 @@ async def test_a_coroutine_method_works_under_asweep_and_is_a_clear_error_under_
     backend = backends.Backend("x", saver, "asweep", False, backends.MemoryStorage(saver.hidden))
     await backend.put("t", OLD)
     sweeper = backend.sweeper(POLICY, strategy=Half(saver), clock=lambda: NOW)
-    with pytest.raises(ColourError, match=r"asweep\(\)"):
+    with pytest.raises(AsyncRequiredError, match=r"asweep\(\)"):
         sweeper.sweep()
     assert (await sweeper.asweep()).deleted_thread_ids == ["t"]

@@ -21,7 +21,7 @@ from langgraph_ephemeral_checkpointer import (
     HiddenRowsError,
     NotSetUpError,
     StorageError,
-    StorageUnavailableError,
+    StorageUnusableError,
     TTLPolicy,
     TTLSweeper,
     forecast,
@@ -476,7 +476,7 @@ def test_tables_of_two_schemas_are_not_taken_for_one_set(waiting, table):
 
 def test_a_schema_that_may_not_be_used_is_no_reason_to_make_tables(waiting):
     waiting(f"REVOKE USAGE ON SCHEMA {waiting.schema} FROM {{role}}")
-    with waiting.saver() as saver, pytest.raises(StorageUnavailableError, match="USAGE"):
+    with waiting.saver() as saver, pytest.raises(StorageUnusableError, match="USAGE"):
         sweeper(saver).sweep()
 
 

@@ -24,7 +24,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.errors import ColourError, TenantRequiredError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.retention import (
     PurgeResult,
     RetainedCheckpointer,
@@ -604,7 +604,7 @@ def test_an_asynchronous_hook_is_refused_from_synchronous_code(
     with make_saver(clock=clock) as saver:
         say(chat(saver), "OLDWORD")
         clock.pass_days(40)
-        with pytest.raises(ColourError):
+        with pytest.raises(AsyncRequiredError):
             saver.purge_messages(MONTH, on_before_trim=archive)
         assert holds("OLDWORD")
 
@@ -635,7 +635,7 @@ async def test_the_asynchronous_class_stamps_trims_and_purges(
                 "turn-3",
             ]
             assert all(KEY in m.response_metadata for m in state.values["messages"])
-            with pytest.raises(ColourError, match="apurge_messages"):
+            with pytest.raises(AsyncRequiredError, match="apurge_messages"):
                 purge_messages(saver, MONTH)
             result = await saver.purge_messages(timedelta(days=60), on_before_trim=archive)
             assert result.purged_thread_ids == ["t"]

@@ -19,7 +19,7 @@ from langgraph_checkpoint_objectstorage import ObjectStorageSaver
 from langgraph_checkpoint_plainredis import AsyncRedisSaver, RedisSaver
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     KeepReason,
     StorageError,
     TTLPolicy,
@@ -80,7 +80,9 @@ async def test_a_saver_that_only_raises_in_one_colour_is_swept_in_both_where_it_
         save_thread(saver, "old", [time.time() - 7200])
         assert (await TTLSweeper(saver, IDLE).asweep()).deleted_thread_ids == ["old"]
     async with redis.asyncio.Redis(unix_socket_path=str(redis_socket)) as client:
-        with pytest.raises(ColourError, match=r"AsyncRedisSaver is asynchronous.*asweep\(\)"):
+        with pytest.raises(
+            AsyncRequiredError, match=r"AsyncRedisSaver is asynchronous.*asweep\(\)"
+        ):
             TTLSweeper(AsyncRedisSaver(client), IDLE).sweep()
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
-from langgraph_ephemeral_checkpointer.strategies.orphans import PENDING_SENDS, Orphan
+from langgraph_ephemeral_checkpointer.langgraph_names import TASKS
+from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan
 from langgraph_ephemeral_checkpointer.strategies.payload import decoded_checkpoint
 
 Key = tuple[Any, ...]
@@ -67,7 +68,7 @@ class MemoryOrphans:
             if not writes or checkpoint_id in stored or not _is_before(checkpoint_id, before):
                 continue
             parents = {row[2] for row in list(stored.values())}
-            sends = any(write[1] == PENDING_SENDS for write in list(writes.values()))
+            sends = any(write[1] == TASKS for write in list(writes.values()))
             if not (sends and checkpoint_id in parents):
                 loose.append(key)
         return loose

@@ -7,7 +7,6 @@ from typing import Any
 
 from langgraph_ephemeral_checkpointer.decisions import survivors as rule
 from langgraph_ephemeral_checkpointer.decisions.survivors import (
-    ROOT,
     Contents,
     Key,
     LeaveWholeError,
@@ -15,6 +14,7 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
     Row,
     Survivors,
 )
+from langgraph_ephemeral_checkpointer.langgraph_names import ROOT, SOURCE
 from langgraph_ephemeral_checkpointer.strategies import raw
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
 from langgraph_ephemeral_checkpointer.strategies.memory.birth import mark_memory, memory_birth_of
@@ -90,7 +90,7 @@ class _Thread:
 
     def rows(self) -> list[Row]:
         return [
-            Row(namespace, checkpoint_id, parent, metadata.get("source"), raw.callers(metadata))
+            Row(namespace, checkpoint_id, parent, metadata.get(SOURCE), raw.callers(metadata))
             for namespace, space in self.spaces.items()
             for checkpoint_id, (_, stored, parent) in space.items()
             for metadata in [raw.mapping(raw.unpack(*stored), "the metadata")]

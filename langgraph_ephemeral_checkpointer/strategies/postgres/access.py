@@ -11,12 +11,14 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 
+from langgraph_ephemeral_checkpointer.drivers.postgres_errors import meaning
 from langgraph_ephemeral_checkpointer.drivers.transactions import atransaction_on, transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive, drive
 from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
     StorageError,
     StorageUnavailableError,
+    StorageUnusableError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import (
@@ -132,10 +134,10 @@ def refuse_open_transaction(connection: Connection[Any] | AsyncConnection[Any]) 
     """Refuse a connection with an open transaction: the caller would have to commit it.
 
     Raises:
-        StorageUnavailableError: There is one.
+        StorageUnusableError: There is one.
     """
     if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the Postgres connection has a transaction open that is not the sweeper's, so a delete "
             "would not be committed; open the saver's connection with autocommit=True, or give the "
             "saver a pool"
@@ -147,11 +149,11 @@ def _refuse_closed(conn: Any) -> None:
     if not getattr(conn, "closed", False):
         return
     if isinstance(conn, Connection | AsyncConnection):
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the saver's Postgres connection is closed and does not come back; make a new saver "
             "and sweeper on a new one, or on a pool, which connects again by itself"
         )
-    raise StorageUnavailableError(
+    raise StorageUnusableError(
         "the saver's Postgres pool is not open; open it before the first sweep (pool.open() or "
         "'with pool'), and stop the sweeper before it is closed"
     )
@@ -160,17 +162,11 @@ def _refuse_closed(conn: Any) -> None:
 def _refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
     # The saver gets them too, and stores the thread b"t" as the text \x74.
     if connection.info.encoding == "ascii":
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the Postgres connection's client_encoding is SQL_ASCII (that of the database, unless "
             "another is asked for), under which text is read as bytes, by the saver too; connect "
             "with client_encoding=UTF8"
         )
-
-
-_AWAY = ("08", "53", "57P", "25006")
-"""SQLSTATE classes of a server that is unreachable, full or going down, or a replica that
-only reads
-(https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
 
 
 @contextmanager
@@ -183,7 +179,7 @@ def errors_mapped() -> Iterator[None]:
     except psycopg.errors.SerializationFailure as error:
         raise ThreadMovedError from error
     except psycopg.errors.UndefinedTable as error:
-        raise StorageUnavailableError(NO_TABLES) from error
+        raise StorageUnusableError(NO_TABLES) from error
     except psycopg.errors.InsufficientPrivilege as error:
         # The words are of the server's language; where they come from is not.
         filtered = error.diag.source_function == "check_enable_rls"
@@ -192,10 +188,9 @@ def errors_mapped() -> Iterator[None]:
             f"{FILTERED if filtered else NEEDED_RIGHTS}"
         ) from error
     except psycopg.Error as error:
-        # A lost connection and a pool that times out carry no SQLSTATE.
-        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        if (lost and error.sqlstate is None) or (error.sqlstate or "").startswith(_AWAY):
-            raise StorageUnavailableError(
+        kind = meaning(error)
+        if issubclass(kind, StorageUnavailableError):
+            raise kind(
                 f"Postgres cannot be used now ({error}); the next sweep tries again"
             ) from error
-        raise StorageError(f"Postgres refused a statement: {error}") from error
+        raise kind(f"Postgres refused a statement: {error}") from error

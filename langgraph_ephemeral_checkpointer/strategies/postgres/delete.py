@@ -14,6 +14,7 @@ from psycopg.errors import LockNotAvailable
 from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
+from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
@@ -61,9 +62,9 @@ _OWN_WITH_BIRTHS = _OWN.format(birth=postgres_birth("type"))
 _OWN_UNREAD = _OWN.format(birth="NULL")
 
 # Any checkpoint's: few threads ever ask, and only those need a look at which one is the head.
-_QUESTIONS = """
+_QUESTIONS = f"""
     FROM checkpoint_writes
-    WHERE thread_id = ANY(%(ids)s::text[]) AND checkpoint_ns = '' AND channel = '__interrupt__'
+    WHERE thread_id = ANY(%(ids)s::text[]) AND checkpoint_ns = '' AND channel = '{INTERRUPT}'
 """
 _ASKED = f"SELECT thread_id, count(*) {_QUESTIONS} GROUP BY thread_id"
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.langgraph_names import TASKS
 from langgraph_ephemeral_checkpointer.strategies.orphans import (
-    PENDING_SENDS,
     Orphan,
     OrphanKind,
     OrphanPage,
@@ -24,7 +24,7 @@ _PARENTLESS = f"""
     NOT EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.checkpoint_id = w.checkpoint_id)
-    AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
+    AND NOT (w.channel = '{TASKS}' AND EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))
 """

@@ -16,7 +16,6 @@ from typing import Any
 
 from langgraph_ephemeral_checkpointer.decisions import survivors as rule
 from langgraph_ephemeral_checkpointer.decisions.survivors import (
-    ROOT,
     Contents,
     Key,
     LeaveWholeError,
@@ -27,6 +26,7 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 )
 from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.langgraph_names import ROOT
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import mark_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import (

@@ -6,7 +6,15 @@ from per-thread estimates, which are worst for the few huge threads that need tr
 
 from __future__ import annotations
 
-from langgraph_ephemeral_checkpointer.decisions import survivors as rule
+from langgraph_ephemeral_checkpointer.langgraph_names import (
+    DELTA_COUNTERS,
+    DELTA_MARK,
+    ONE_STEP_CHANNELS,
+    ONE_STEP_PREFIXES,
+    PARENTS,
+    SOURCE,
+    TASKS,
+)
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.places import at
 
@@ -67,8 +75,8 @@ CROSS JOIN LATERAL (
 """
 
 _ONE_STEP = " OR ".join(
-    [f"version.key = '{channel}'" for channel in sorted(rule.STEP_CHANNELS)]
-    + [f"starts_with(version.key, '{prefix}')" for prefix in rule.STEP_CHANNEL_PREFIXES]
+    [f"version.key = '{channel}'" for channel in sorted(ONE_STEP_CHANNELS)]
+    + [f"starts_with(version.key, '{prefix}')" for prefix in ONE_STEP_PREFIXES]
 )
 
 # Threads without subgraphs: nothing but the newest ids matters, and whether all of those can
@@ -89,7 +97,7 @@ CROSS JOIN LATERAL (
             ) AS version
             WHERE (
                 NOT ({_ONE_STEP})
-                OR coalesce(metadata -> 'counters_since_delta_snapshot' ? version.key, false)
+                OR coalesce(metadata -> '{DELTA_COUNTERS}' ? version.key, false)
             )
             AND coalesce(checkpoint -> 'channel_values' -> version.key, 'null') = 'null'
             AND NOT EXISTS (
@@ -112,9 +120,9 @@ WHERE c.ids IS NOT NULL
 """
 
 # Threads with subgraphs, in the order of ids that the savers' own queries use.
-ROWS = """
+ROWS = f"""
 SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id,
-    metadata ->> 'source', metadata -> 'parents'
+    metadata ->> '{SOURCE}', metadata -> '{PARENTS}'
 FROM checkpoints WHERE thread_id = ANY(%s::text[])
 ORDER BY checkpoint_id
 """
@@ -123,14 +131,14 @@ ORDER BY checkpoint_id
 # inline null is read back as nothing. A snapshot of a delta channel is a blob with an
 # inline `true` beside it, which no other value has. (`OFFSET 0` in an EXISTS keeps it a look-up
 # by key; the planner else prefers to hash all of the thread's blobs, for every row.)
-_CONTENTS = """
+_CONTENTS = f"""
 SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
     held.stored, held.unstored, held.snapshots,
-    c.metadata -> 'counters_since_delta_snapshot', c.metadata ? 'delta_writes_versioned',
+    c.metadata -> '{DELTA_COUNTERS}', c.metadata ? '{DELTA_MARK}',
     CASE WHEN coalesce((c.checkpoint ->> 'v')::numeric, 0) < 4 AND EXISTS (
         SELECT 1 FROM checkpoint_writes w
         WHERE w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
-        AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '__pregel_tasks'
+        AND w.checkpoint_id = c.parent_checkpoint_id AND w.channel = '{TASKS}'
         OFFSET 0
     ) AND EXISTS (
         SELECT 1 FROM checkpoints p
@@ -138,7 +146,7 @@ SELECT c.thread_id, c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id,
         AND p.checkpoint_id = c.parent_checkpoint_id
         OFFSET 0
     ) THEN c.parent_checkpoint_id END
-FROM {wanted}
+FROM {{wanted}}
 CROSS JOIN LATERAL (
     SELECT
         array_agg(v.channel) FILTER (WHERE v.blob OR v.inline) AS stored,

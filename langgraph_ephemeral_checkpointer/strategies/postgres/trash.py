@@ -9,7 +9,7 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
     NotSetUpError,
-    StorageUnavailableError,
+    StorageUnusableError,
     ThreadLivesAgainError,
     TrashNotEmptyError,
 )
@@ -239,7 +239,7 @@ class PostgresBin:
 def _layout() -> SqlPlan[Layout]:
     rows = yield Statement(FIND_LAYOUT)
     if len(rows) != len(TABLES):
-        raise StorageUnavailableError(NO_TABLES)
+        raise StorageUnusableError(NO_TABLES)
     return Layout.of(rows)
 
 

@@ -119,7 +119,7 @@ BEGIN
     PERFORM 1 FROM {checkpoints} WHERE thread_id = row_.thread_id
         AND (checkpoint_ns, checkpoint_id) IN (
             (row_.checkpoint_ns, row_.parent_checkpoint_id),
-            ('', row_.metadata -> 'parents' ->> ''))
+            ('', row_.metadata -> {parents} ->> ''))
         FOR KEY SHARE;
     PERFORM 1 FROM jsonb_each_text(row_.checkpoint -> 'channel_versions') AS v
         JOIN {blobs} AS b ON b.channel = v.key AND b.version = v.value
@@ -152,8 +152,8 @@ DECLARE
     generations bigint[];
     parents jsonb;
 BEGIN
-    parents := CASE WHEN jsonb_typeof(row_.metadata -> 'parents') = 'object'
-                    THEN row_.metadata -> 'parents' ELSE '{{}}' END;
+    parents := CASE WHEN jsonb_typeof(row_.metadata -> {parents}) = 'object'
+                    THEN row_.metadata -> {parents} ELSE '{{}}' END;
     -- A fork of a first checkpoint has no parent, but shares its blobs. Versions of upstream
     -- end in a random fraction, so that nothing but a descendant ever names one.
     SELECT array_agg(t.generation) INTO generations FROM {trash} AS t

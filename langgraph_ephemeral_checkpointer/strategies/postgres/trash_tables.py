@@ -14,6 +14,7 @@ from typing import Any
 from psycopg import sql
 from psycopg.abc import AdaptContext
 
+from langgraph_ephemeral_checkpointer.langgraph_names import PARENTS
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
@@ -159,6 +160,7 @@ class Layout:
             "bound": bound,
             "sequence": self.name("lgec_trash_bound"),
             "trash_grew": self.name("lgec_trash_grew"),
+            "parents": sql.SQL(f"'{PARENTS}'"),
             "key": sql.SQL("hashtextextended(%(thread_id)s, {})").format(seed),
             "key_of_bound": sql.SQL("hashtextextended('', {})").format(
                 sql.SQL("{}::pg_catalog.oid::pg_catalog.int8").format(bound)

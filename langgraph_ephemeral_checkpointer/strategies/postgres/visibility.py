@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.errors import HiddenRowsError, StorageUnavailableError
+from langgraph_ephemeral_checkpointer.errors import HiddenRowsError, StorageUnusableError
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import TABLES
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def seeing_all(plan: Plan[Statement, T], level: Statement | None = None) -> Plan
 
     Raises:
         HiddenRowsError: Rows can be hidden, or a table may not be read.
-        StorageUnavailableError: The tables are not there.
+        StorageUnusableError: The tables are not there.
     """
     if level is not None:
         yield level
@@ -73,11 +73,11 @@ def refuse_hidden(rows: Iterable[Sequence[Any]]) -> None:
 
     Raises:
         HiddenRowsError: Rows can be hidden, or a table may not be read.
-        StorageUnavailableError: The tables are not there.
+        StorageUnusableError: The tables are not there.
     """
     found = sorted(rows, key=lambda row: TABLES.index(row[0]))
     if len(found) != len(TABLES):
-        raise StorageUnavailableError(NO_TABLES)
+        raise StorageUnusableError(NO_TABLES)
     names = {f"{schema}.{table}": row for table, schema, *row in found}
     role = f"role {found[0][5]!r}"
     if len({schema for _, schema, *_ in found}) > 1:

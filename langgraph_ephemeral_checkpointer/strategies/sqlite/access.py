@@ -15,6 +15,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
     StorageError,
     StorageUnavailableError,
+    StorageUnusableError,
 )
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ async def _locked(saver: Any) -> AsyncIterator[Any]:
                 try:
                     await saver.conn
                 except RuntimeError as error:  # its thread has been and gone
-                    raise StorageUnavailableError(
+                    raise StorageUnusableError(
                         "the SQLite connection cannot be used: it is closed; open a new one and "
                         "make a new saver and sweeper on it"
                     ) from error
@@ -121,7 +122,7 @@ async def _arun(saver: Any, plan: Plan[Statement, T]) -> T:
 
 def _refuse_bytes(connection: Any) -> None:
     if connection.text_factory is bytes:
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the SQLite connection gives bytes for text, to the saver too; give the saver a "
             "connection of its own (with text_factory=str, the default)"
         )
@@ -129,14 +130,14 @@ def _refuse_bytes(connection: Any) -> None:
 
 def _refuse_open_transaction(is_open: bool) -> None:
     if is_open:
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the SQLite connection has a transaction open that is not the sweeper's; commit it, "
             "or give the saver a connection of its own (in the default autocommit mode)"
         )
 
 
 _LATER = "the next sweep tries again"
-_UNAVAILABLE = {
+_ADVICE = {
     sqlite3.SQLITE_BUSY: _LATER,
     sqlite3.SQLITE_LOCKED: _LATER,
     sqlite3.SQLITE_READONLY: (
@@ -165,14 +166,13 @@ def errors_mapped() -> Iterator[None]:
             if "thread" in str(error)
             else "open a new one and make a new saver and sweeper on it"
         )
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             f"the SQLite connection cannot be used ({error}); {remedy}"
         ) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         # The low byte is the primary code, the rest says more.
-        if code is not None and (advice := _UNAVAILABLE.get(code & 0xFF)):
-            raise StorageUnavailableError(
-                f"the SQLite database cannot be used now ({error}); {advice}"
-            ) from error
+        if code is not None and (advice := _ADVICE.get(code & 0xFF)):
+            kind = StorageUnavailableError if advice == _LATER else StorageUnusableError
+            raise kind(f"the SQLite database cannot be used now ({error}); {advice}") from error
         raise StorageError(f"SQLite refused a statement: {error}") from error

@@ -8,7 +8,8 @@ from typing import TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at, is_uuid6
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.strategies.orphans import PENDING_SENDS, Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.langgraph_names import TASKS
+from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import SQLITE_NAMESPACE
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ _ORPHANED = f"""
     FROM (VALUES {{marks}}) AS k CROSS JOIN writes AS w
     WHERE w.thread_id = k.column1 AND w.checkpoint_ns = k.column2 AND w.checkpoint_id = k.column3
     AND NOT EXISTS ({_PARENT})
-    AND NOT (w.channel = '{PENDING_SENDS}' AND EXISTS (
+    AND NOT (w.channel = '{TASKS}' AND EXISTS (
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))
 """

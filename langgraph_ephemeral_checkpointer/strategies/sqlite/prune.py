@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 from langgraph_ephemeral_checkpointer.decisions import survivors as rule
 from langgraph_ephemeral_checkpointer.decisions.survivors import (
-    ROOT,
     Contents,
     Key,
     LeaveWholeError,
@@ -25,6 +24,7 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
     Row,
 )
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.langgraph_names import ROOT, SOURCE
 from langgraph_ephemeral_checkpointer.strategies import raw
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
@@ -191,7 +191,7 @@ def _rows(thread_id: str) -> Plan[Statement, list[Row]]:
     for namespace, checkpoint_id, parent, stored in answer:
         metadata = _metadata(stored)
         rows.append(
-            Row(namespace, checkpoint_id, parent, metadata.get("source"), raw.callers(metadata))
+            Row(namespace, checkpoint_id, parent, metadata.get(SOURCE), raw.callers(metadata))
         )
     return rows
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import is_uuid6
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.decisions.interrupts import INTERRUPT
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageError
+from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage

@@ -9,7 +9,7 @@ from itertools import islice, starmap
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
     NotSetUpError,
-    StorageUnavailableError,
+    StorageUnusableError,
     ThreadLivesAgainError,
     TrashNotEmptyError,
 )
@@ -262,7 +262,7 @@ def _default(table: str, column: str) -> SqlPlan[str]:
 
 def _need(columns: Columns) -> None:
     if not all(columns[table] for table in TABLES):
-        raise StorageUnavailableError(
+        raise StorageUnusableError(
             "the SQLite database has no checkpoint tables; call setup() of the saver once"
         )
 

@@ -40,7 +40,7 @@ LISTS = {
 # The writes of a task are numbered from 0 and saved in one transaction, special ones below 0:
 # the first of them stands for all.
 #
-# A subgraph's checkpoint names the root's in its metadata ("parents"), as JSON text. Looked
+# A subgraph's checkpoint names the root's in its metadata (PARENTS), as JSON text. Looked
 # for as text, since not every build can read JSON, and only for subgraphs.
 _TRIGGERS = {
     "checkpoints": """CREATE TRIGGER lgec_undo_checkpoints BEFORE INSERT ON checkpoints

@@ -17,7 +17,8 @@ from psycopg.rows import tuple_row
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import moment, time_of_saved
 from langgraph_ephemeral_checkpointer.drivers.transactions import transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, TenantRequiredError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
+from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TASKS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
@@ -30,7 +31,6 @@ from langgraph_ephemeral_checkpointer.tenancy.saver import TenantPostgresSaver
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 
 _PAGE = 200
-_TASKS = "__pregel_tasks"
 
 _THREADS = """
 SELECT thread_id FROM checkpoints WHERE %(after)s::text IS NULL OR thread_id > %(after)s
@@ -140,7 +140,7 @@ def migrate_from_postgres(
     Raises:
         TypeError: One of the savers is another, an asynchronous one for instance.
         TenantRequiredError: There is no tenant for a thread.
-        StorageUnavailableError: A database is away.
+        StorageUnusableError: A database is away, or lacks its tables.
     """
     _check(source, target)
     # Bytes go over as they are where both sides read the same ones.
@@ -186,7 +186,7 @@ def _copy(
             thread = _Thread(*found)
         plan = _store(target.names, target.serde, owner, thread_id, thread, recode, target.now())
         copied = target.run_plan(Transaction(plan))
-    except (StorageUnavailableError, TenantRequiredError):
+    except (StorageUnusableError, TenantRequiredError):
         raise
     except Exception as error:  # noqa: BLE001 - one bad thread must not keep the others
         logger.warning("thread %r was not copied: %s", thread_id, error)
@@ -267,8 +267,8 @@ def _checkpoint(
     if stored.get("v", 1) < 4 and parent and (pending := sends.get((ns, parent))):
         # Formats before 4 read their pending sends from the parent's writes, which this
         # saver never does: they become the value of their channel, as upstream loads them.
-        versions[_TASKS] = max(versions.values(), default=f"{1:032}.0")
-        inline[_TASKS] = pending
+        versions[TASKS] = max(versions.values(), default=f"{1:032}.0")
+        inline[TASKS] = pending
     delta = set()
     for channel, value in inline.items():
         place = (ns, channel, str(versions.get(channel)))
@@ -285,7 +285,7 @@ def _checkpoint(
         prepare_save(serde, target, {"configurable": {}}, checkpoint, metadata, {}).columns
     )
     if delta:
-        counted = set((metadata.get("counters_since_delta_snapshot") or {}).keys()) & set(versions)
+        counted = set((metadata.get(DELTA_COUNTERS) or {}).keys()) & set(versions)
         params["delta"] = Texts(sorted(delta | counted))
     return {**params, "id": checkpoint_id}
 
@@ -342,7 +342,7 @@ def _pending_sends(thread: _Thread, serde: TypedSerializer) -> dict[tuple[str, s
         return {}
     sends: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for ns, checkpoint_id, _, _, _, channel, kind, blob in thread.writes:
-        if channel == _TASKS:
+        if channel == TASKS:
             sends[ns, checkpoint_id].append(serde.loads_typed((kind, bytes(blob))))
     return sends
 

@@ -15,14 +15,13 @@ from psycopg.rows import dict_row, tuple_row
 from typing_extensions import TypedDict
 
 from langgraph_ephemeral_checkpointer.decisions.survivors import (
-    STEP_CHANNEL_PREFIXES,
-    STEP_CHANNELS,
     Need,
     Row,
     Survivors,
     may_be_rebuilt,
 )
 from langgraph_ephemeral_checkpointer.engine.plan import drive
+from langgraph_ephemeral_checkpointer.langgraph_names import ONE_STEP_CHANNELS, ONE_STEP_PREFIXES
 from langgraph_ephemeral_checkpointer.strategies.postgres import (
     prune as postgres,
 )
@@ -32,7 +31,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres import (
 from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from tests.support.prune_graphs import new_thread
 
-CHANNELS = ("x", "branch", "starting", *STEP_CHANNELS, *(f"{p}a" for p in STEP_CHANNEL_PREFIXES))
+CHANNELS = ("x", "branch", "starting", *ONE_STEP_CHANNELS, *(f"{p}a" for p in ONE_STEP_PREFIXES))
 INLINE = (None, "null", "true", "1", '"text"')
 BLOBS = (None, "empty", "msgpack")
 COUNTERS = (None, {}, {"x": [1, 1]}, {"branch:a": [1, 1]}, ["__start__"])

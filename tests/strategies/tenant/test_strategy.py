@@ -13,7 +13,7 @@ from langgraph.types import Command
 from langgraph_ephemeral_checkpointer import (
     KeepReason,
     PolicyOverride,
-    StorageUnavailableError,
+    StorageUnusableError,
     TTLPolicy,
     TTLSweeper,
     thread_statuses,
@@ -351,7 +351,7 @@ def test_a_transaction_of_the_callers_is_not_joined(app_dsn: str, schema: str) -
         saver = TenantPostgresSaver(conn, schema=schema)
         save_thread(saver, "t", [OLD])
         conn.execute("SELECT 1")
-        with pytest.raises(StorageUnavailableError, match="transaction open"):
+        with pytest.raises(StorageUnusableError, match="transaction open"):
             TTLSweeper(saver, IDLE, clock=lambda: NOW).sweep()
         conn.rollback()
         assert TTLSweeper(saver, IDLE, clock=lambda: NOW).sweep().deleted_thread_ids == ["t"]

@@ -11,11 +11,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from langgraph_ephemeral_checkpointer import (
-    ColourError,
+    AsyncRequiredError,
     KeepReason,
     NotInTrashError,
     NotSetUpError,
-    StorageUnavailableError,
+    StorageUnusableError,
     ThreadLivesAgainError,
     TrashNotEmptyError,
     TTLPolicy,
@@ -320,7 +320,7 @@ def test_savers_without_a_trash_refuse_grace_at_construction(strategy):
 async def test_the_asynchronous_savers_have_the_same_trash(backend):
     async with backend.aopen() as saver:
         sweeper = sweeper_of(saver)
-        with pytest.raises(ColourError, match="await"):
+        with pytest.raises(AsyncRequiredError, match="await"):
             sweeper.setup()
         with pytest.raises(NotSetUpError):
             await sweeper.asweep()
@@ -559,7 +559,7 @@ class TestPostgres:
             dsn = psycopg.conninfo.make_conninfo(backend.where, options="-csearch_path=empty")
             with (
                 PostgresSaver.from_conn_string(dsn) as saver,
-                pytest.raises(StorageUnavailableError, match=r"setup\(\) of the saver"),
+                pytest.raises(StorageUnusableError, match=r"setup\(\) of the saver"),
             ):
                 sweeper_of(saver).setup()
         finally:
