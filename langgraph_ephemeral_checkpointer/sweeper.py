@@ -23,6 +23,12 @@ from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    HasLock,
+    HasTenants,
+    HasTrash,
+    Prunes,
+)
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
 from langgraph_ephemeral_checkpointer.sweeps.orphans import OrphanMethods, OrphanRound
@@ -53,8 +59,8 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         policy_resolver: Gives each thread a policy of its own, or a ``PolicyOverride``.
             Called once per thread and sweep. If it raises, ``policy`` is used; if it returns
             anything else, the thread is kept and reported.
-        enable_coordination: Let only one of several instances sweep at a time. Postgres only;
-            elsewhere a warning is logged.
+        enable_coordination: Let only one of several instances sweep at a time. Postgres only, or a
+            strategy that ``HasLock``; elsewhere a warning is logged.
         safe_delete: Read each thread again in the transaction that deletes it, and keep it
             if it woke up. Off, a delete is still whole.
         on_before_delete: ``(thread_id, policy, reason)``, before each delete, outside any
@@ -143,25 +149,24 @@ class TTLSweeper(UndoMethods, OrphanMethods):
     def _check_storage(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
         """Refuse what the storage cannot do, and warn of what has no effect on it."""
         saver, strategy = type(checkpointer).__name__, type(self._strategy).__name__
-        if (
-            self._settings.policy.max_checkpoints_per_thread is not None
-            and not self._strategy.can_prune
+        if self._settings.policy.max_checkpoints_per_thread is not None and not isinstance(
+            self._strategy, Prunes
         ):
             raise ValueError(
                 f"max_checkpoints_per_thread is not supported for {saver} "
                 f"({strategy} cannot prune); leave the rule out"
             )
-        if self._settings.grace_seconds is not None and self._strategy.undo is None:
+        if self._settings.grace_seconds is not None and not isinstance(self._strategy, HasTrash):
             raise ValueError(
                 f"grace_seconds is not supported for {saver} "
                 f"({strategy} has no trash, what it deletes is gone); "
                 "leave it out, and keep copies by on_before_delete where you need them"
             )
-        if self._settings.enable_coordination and not self._strategy.can_coordinate:
+        if self._settings.enable_coordination and not isinstance(self._strategy, HasLock):
             logger.warning(
-                "enable_coordination has no effect for %s: only Postgres has a lock that "
-                "instances share",
+                "enable_coordination has no effect for %s: %s has no lock that instances share",
                 saver,
+                strategy,
             )
 
     def __repr__(self) -> str:
@@ -277,9 +282,9 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 orphans=self._orphan_round,
             )
 
-        if not self._strategy.spans_tenants:
-            return sweep()
-        return TenantSweep(self._strategy, self._settings, sweep, dry_run=dry_run)
+        if isinstance(self._strategy, HasTenants) and self._strategy.spans_tenants:
+            return TenantSweep(self._strategy, self._settings, sweep, dry_run=dry_run)
+        return sweep()
 
     def _read_clock(self) -> float:
         now = self._clock()

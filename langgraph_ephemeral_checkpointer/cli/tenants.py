@@ -26,6 +26,7 @@ from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
 from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasTenants
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
 
 _DAY = 86_400
@@ -39,13 +40,20 @@ def every_tenant(saver: Any) -> Sequence[str]:
         CommandError: The role does not see all of them.
     """
     try:
-        found: Any = detect_strategy(saver).tenants()
+        found: Any = _with_tenants(saver).tenants()
     except TenantRequiredError as error:
         raise CommandError(
             "this role does not see every tenant: connect as the one of 'ddl --maintenance-role', "
             "or name a tenant"
         ) from error
     return list(found)
+
+
+def _with_tenants(saver: Any) -> HasTenants:
+    strategy = detect_strategy(saver)
+    if not isinstance(strategy, HasTenants):
+        raise CommandError(f"{type(saver).__name__} has no tenants")
+    return strategy
 
 
 def _known(dsn: Dsn | None, console: Console) -> Dsn:

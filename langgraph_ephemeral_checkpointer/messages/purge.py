@@ -29,7 +29,7 @@ from langgraph_ephemeral_checkpointer.messages.arguments import cutoff_at
 from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim, acall_hook, check_calls
 from langgraph_ephemeral_checkpointer.messages.payloads import revive
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
-from langgraph_ephemeral_checkpointer.messages.scrubbing import Outcome, decide
+from langgraph_ephemeral_checkpointer.messages.scrubbing import Scrub, decide
 from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_rows
 
 logger = logging.getLogger(__name__)
@@ -131,29 +131,29 @@ def _purge_thread(
     handed_over: set[str] = set()
     for attempt in range(_ATTEMPTS):
         image = yield Work(partial(storage.read, thread_id))
-        outcome = decide(image, cutoff, options.channels)
+        scrub = decide(image, cutoff, options.channels)
         result.kept.pop(thread_id, None)  # of an attempt before this one
         result.untrimmed.pop(thread_id, None)
-        _report(thread_id, outcome, result)
-        unseen -= outcome.channels_seen
-        if not outcome.changes:
+        _report(thread_id, scrub, result)
+        unseen -= scrub.channels_seen
+        if not scrub.changes:
             return
         if not options.dry_run:
             # Outside any transaction and any lock: an archive may be slow, or use the same pool.
-            fresh = [node for key, node in outcome.going.items() if key not in handed_over]
+            fresh = [node for key, node in scrub.going.items() if key not in handed_over]
             if options.hook is not None and fresh:
                 yield from _archive(options.hook, thread_id, revive(storage.saver.serde, fresh))
-                handed_over |= outcome.going.keys()
+                handed_over |= scrub.going.keys()
             try:
-                yield Work(partial(storage.write, image, outcome.changes))
+                yield Work(partial(storage.write, image, scrub.changes))
             except ThreadMovedError:
                 if attempt < _ATTEMPTS - 1:
                     continue
                 result.kept[thread_id] = "it was being saved to; the next purge takes it"
                 return
         result.purged_thread_ids.append(thread_id)
-        result.message_count += len(outcome.going)
-        result.row_count += count_rows(outcome.changes)
+        result.message_count += len(scrub.going)
+        result.row_count += count_rows(scrub.changes)
         return
 
 
@@ -168,12 +168,12 @@ def _archive(hook: OnBeforeTrim, thread_id: str, messages: list[Any]) -> Generat
         raise RetentionError(f"on_before_trim failed ({error}); nothing was trimmed") from error
 
 
-def _report(thread_id: str, outcome: Outcome, result: PurgeResult) -> None:
-    if outcome.untrimmed:
+def _report(thread_id: str, scrub: Scrub, result: PurgeResult) -> None:
+    if scrub.untrimmed:
         result.untrimmed[thread_id] = "; ".join(
-            f"{channel}: {reason}" for channel, reason in sorted(outcome.untrimmed.items())
+            f"{channel}: {reason}" for channel, reason in sorted(scrub.untrimmed.items())
         )
-    if outcome.interrupted:
+    if scrub.interrupted:
         result.kept[thread_id] = "an interrupt waits for an answer"
-    elif outcome.unknown_age:
+    elif scrub.unknown_age:
         result.kept[thread_id] = "nothing tells how old it is"

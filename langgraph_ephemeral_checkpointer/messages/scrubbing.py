@@ -57,8 +57,8 @@ _SYSTEM = "system"
 
 
 @dataclasses.dataclass(slots=True)
-class Outcome:
-    """What to do about a thread."""
+class Scrub:
+    """What a purge changes in one thread."""
 
     changes: dict[Place, Any]
     """The new tree of each place that changes, or ``REMOVE``."""
@@ -74,9 +74,7 @@ class Outcome:
     """Every channel that holds anything."""
 
 
-def decide(
-    image: ThreadImage, cutoff: datetime, channels: Collection[str] | None = None
-) -> Outcome:
+def decide(image: ThreadImage, cutoff: datetime, channels: Collection[str] | None = None) -> Scrub:
     """Decide what goes from a stored thread.
 
     Args:
@@ -87,7 +85,7 @@ def decide(
     Returns:
         The changes, and what could not be done.
     """
-    return _Scrubbing(image, cutoff, channels).outcome()
+    return _Scrubbing(image, cutoff, channels).scrub()
 
 
 class _Scrubbing:
@@ -100,7 +98,7 @@ class _Scrubbing:
         self.namespaces = image.namespaces()
         self.history = Versions(image, channels)
         self.versions = self.history.found
-        self.result = Outcome(
+        self.result = Scrub(
             {}, {}, self.history.untrimmed, channels_seen=self.history.channels_seen
         )
         self.dead: set[tuple[str, str]] = set()
@@ -108,7 +106,7 @@ class _Scrubbing:
         self.unheard: dict[Place, dict[str, Any]] = {}
         self.chatting: set[str] = set()
 
-    def outcome(self) -> Outcome:
+    def scrub(self) -> Scrub:
         for ns, rows in self.namespaces.items():
             held = self.history.collect(ns, rows)
             unheard = unheard_in(self.image, rows, held, self.channels)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge
-from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
 from langgraph_ephemeral_checkpointer.reports.survey import Survey
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
+from langgraph_ephemeral_checkpointer.sweeps.asking import sizes_of
 from langgraph_ephemeral_checkpointer.sweeps.parts import batches
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps, resolve
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
@@ -151,7 +150,7 @@ class _Looking:
             if takes:
                 taken[facts.thread_id] = takes
         for ids in batches(taken, _MEASURED_AT_ONCE):
-            sizes = yield Work(partial(self.strategy.measure_threads, ids))
+            sizes = yield from sizes_of(self.strategy, ids)
             for thread_id in ids:
                 size = sizes.get(thread_id)
                 for take in taken[thread_id]:

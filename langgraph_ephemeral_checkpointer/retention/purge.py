@@ -11,7 +11,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.engine.steps import is_async_callable
-from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
+from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.messages.arguments import check_age, check_channels
 from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import (
@@ -21,9 +21,10 @@ from langgraph_ephemeral_checkpointer.messages.purge import (
     purge_storage,
 )
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
-from langgraph_ephemeral_checkpointer.retention.storages import storage_of
+from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage
 from langgraph_ephemeral_checkpointer.retention.wrapper import RetainedCheckpointer
-from langgraph_ephemeral_checkpointer.strategies.registry import check_saver
+from langgraph_ephemeral_checkpointer.strategies.capabilities import PurgesMessages
+from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy
 
 
 def purge_messages(
@@ -49,8 +50,9 @@ def purge_messages(
     save; the next save by a ``RetainedCheckpointer``, or the next purge, takes them again.
 
     Args:
-        saver: One of LangGraph's savers, plain or in a ``RetainedCheckpointer``, whose
-            channels, hook and clock are then used unless others are given.
+        saver: One of LangGraph's savers, or of your own with a registered strategy that
+            ``PurgesMessages``; plain, or in a ``RetainedCheckpointer``, whose channels, hook
+            and clock are then used unless others are given.
         older_than: Exchanges that began longer ago go; a timedelta or seconds.
         channels: The channels to look at; None means every one that holds a list of messages.
         on_before_trim: Receives the thread id and the messages about to go from a thread. If
@@ -78,7 +80,7 @@ def purge_messages(
                 f"{type(inner).__name__} is asynchronous; use 'await apurge_messages(...)'"
             )
         return _tell(saver, own(options.age, **options.given()))
-    return _tell(saver, purge_storage(storage_of(inner), options))
+    return _tell(saver, purge_storage(_storage_of(inner), options))
 
 
 async def apurge_messages(
@@ -99,7 +101,7 @@ async def apurge_messages(
     inner, options = _asked(saver, *asked)
     own = _own_purge(inner, "apurge_messages", "purge_messages")
     if own is None:
-        return _tell(saver, await apurge_storage(storage_of(inner), options))
+        return _tell(saver, await apurge_storage(_storage_of(inner), options))
     given = options.given()
     if is_async_callable(own):
         return _tell(saver, await own(options.age, **given))
@@ -136,6 +138,18 @@ def _tell(saver: Any, result: PurgeResult) -> PurgeResult:
             saver.purged(result)
         saver = saver.inner
     return result
+
+
+def _storage_of(saver: Any) -> MessageStorage:
+    """Return how the messages of a saver are read and written back."""
+    strategy = detect_strategy(saver)
+    if not isinstance(strategy, PurgesMessages):
+        raise UnsupportedCheckpointerError(
+            f"messages stored by {type(saver).__name__} cannot be purged "
+            f"({type(strategy).__name__} does not know how they are stored); wrap it in "
+            "RetainedCheckpointer so that its saves trim them"
+        )
+    return strategy.message_storage()
 
 
 def _own_purge(saver: Any, *names: str) -> Callable[..., Any] | None:

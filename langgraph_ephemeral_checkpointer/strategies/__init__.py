@@ -12,9 +12,26 @@ from langgraph_ephemeral_checkpointer.common.lazy import lazily
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    FindsOrphansFromAnywhere,
+    HasLock,
+    HasTenants,
+    HasTrash,
+    LeavesUnread,
+    MeasuresSizes,
+    Prunes,
+    PurgesMessages,
+)
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy, register_strategy
 
 if TYPE_CHECKING:
@@ -39,11 +56,20 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FindsOrphans",
+    "FindsOrphansFromAnywhere",
     "GenericStrategy",
+    "HasLock",
+    "HasTenants",
+    "HasTrash",
+    "LeavesUnread",
+    "MeasuresSizes",
     "MemoryStrategy",
     "Outcome",
     "Page",
     "PruneOutcome",
+    "Prunes",
+    "PurgesMessages",
     "Recheck",
     "Size",
     "Strategy",

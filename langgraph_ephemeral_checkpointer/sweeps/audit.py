@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts
-from langgraph_ephemeral_checkpointer.engine.steps import Record, Work
+from langgraph_ephemeral_checkpointer.engine.steps import Record
 from langgraph_ephemeral_checkpointer.errors import RetentionError
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Strategy
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, PruneOutcome, Strategy
+from langgraph_ephemeral_checkpointer.sweeps.asking import sizes_of, tenant_of
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 _NEW_FILE = 0o600  # thread ids may be personal data
@@ -161,7 +161,7 @@ class SweepAudit:
         if self._log is None:
             return
         ids = [facts.thread_id for facts, _ in threads]
-        sizes = yield Work(partial(self._strategy.measure_threads, ids))
+        sizes = yield from sizes_of(self._strategy, ids)
         batch = uuid.uuid4().hex
         for facts, rule in threads:
             size = sizes.get(facts.thread_id)
@@ -169,7 +169,7 @@ class SweepAudit:
                 "id": batch,
                 "action": action,
                 "thread": self._log.name_of(facts.thread_id),
-                "tenant": self._strategy.tenant,
+                "tenant": tenant_of(self._strategy),
                 "rule": rule,
                 "idle_seconds": self._since(facts.newest_at),
                 "age_seconds": self._since(facts.born_at),

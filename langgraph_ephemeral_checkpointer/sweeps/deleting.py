@@ -16,7 +16,6 @@ from langgraph_ephemeral_checkpointer.errors import (
 )
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck, Strategy
-from langgraph_ephemeral_checkpointer.strategies.trash import Discard
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
@@ -26,7 +25,7 @@ from langgraph_ephemeral_checkpointer.sweeps.parts import (
 )
 from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
-from langgraph_ephemeral_checkpointer.sweeps.trash import SweepTrash
+from langgraph_ephemeral_checkpointer.sweeps.trash import Delete, SweepTrash
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +85,10 @@ class SweepDelete:
             "delete", [(one.facts, one.reason) for one in approved.values()]
         )
         try:
-            discard = self._trash.discard({one.thread_id: one.reason for one in approved.values()})
+            reasons = {one.thread_id: one.reason for one in approved.values()}
+            delete = self._trash.discard(reasons) or self._strategy.delete_threads
             outcomes = yield from self._delete_apart(
-                list(approved), self._recheck(approved), discard
+                delete, list(approved), self._recheck(approved)
             )
         except StorageUnusableError as error:
             yield from self._audit.lost()
@@ -152,15 +152,11 @@ class SweepDelete:
         return recheck
 
     def _delete_apart(
-        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
+        self, delete: Delete, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Steps[dict[str, Outcome]]:
         """Delete a batch, or where that fails each thread alone, so that one stops no other."""
         try:
-            if discard is None:
-                call = partial(self._strategy.delete_threads, thread_ids, recheck)
-            else:
-                call = partial(self._strategy.discard_threads, thread_ids, recheck, discard)
-            return self._outcomes((yield Work(call)))
+            return self._outcomes((yield Work(partial(delete, thread_ids, recheck))))
         except StorageUnusableError:
             raise
         except ThreadMovedError:
@@ -172,5 +168,5 @@ class SweepDelete:
                 return {thread_ids[0]: Outcome(KeepReason.FAILED, describe(error))}
         outcomes: dict[str, Outcome] = {}
         for thread_id in thread_ids:
-            outcomes.update((yield from self._delete_apart([thread_id], recheck, discard)))
+            outcomes.update((yield from self._delete_apart(delete, [thread_id], recheck)))
         return outcomes

@@ -10,6 +10,7 @@ from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasLock, HasTenants
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, SweepSettings, describe
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def framed(
-    strategy: Strategy,
+    strategy: Strategy | HasTenants,
     settings: SweepSettings,
     result: SweepResult,
     work: Steps[None],
@@ -56,21 +57,21 @@ def framed(
 
 
 def _under_lock(
-    strategy: Strategy, settings: SweepSettings, result: SweepResult, work: Steps[None]
+    strategy: Strategy | HasTenants, settings: SweepSettings, result: SweepResult, work: Steps[None]
 ) -> Steps[None]:
-    locked = False
-    if settings.enable_coordination and strategy.can_coordinate and not result.dry_run:
-        locked = yield Work(strategy.lock)
-        if not locked:
-            result.lock_held_elsewhere = True
-            return
+    lock = strategy if isinstance(strategy, HasLock) else None
+    if not settings.enable_coordination or result.dry_run:
+        lock = None
+    if lock is not None and not (yield Work(lock.lock)):
+        result.lock_held_elsewhere = True
+        return
     try:
         yield from work
     except StoppedEarly:
         pass  # reported in the result
     finally:
-        if locked:
+        if lock is not None:
             try:
-                yield Work(strategy.unlock)
+                yield Work(lock.unlock)
             except Exception:
                 logger.exception("the sweep lock could not be released; its session is over")

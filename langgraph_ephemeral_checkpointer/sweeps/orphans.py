@@ -11,6 +11,11 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    FindsOrphansFromAnywhere,
+    HasTenants,
+)
 from langgraph_ephemeral_checkpointer.strategies.orphans import (
     PAGE_LIMIT,
     SWEEP_LIMIT,
@@ -18,18 +23,19 @@ from langgraph_ephemeral_checkpointer.strategies.orphans import (
     OrphanKind,
     OrphanPage,
 )
+from langgraph_ephemeral_checkpointer.sweeps.asking import tenant_of
 
 T = TypeVar("T")
 Steps: TypeAlias = Plan[Work, T]
 
 
-def walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
+def walk(strategy: FindsOrphans, before: float, now: float) -> Steps[list[Orphan]]:
     """Find every orphan, of every tenant where the storage shows no particular one."""
     parts = yield from _of_everyone(strategy, partial(_walk, strategy, before, now))
     return [orphan for part in parts for orphan in part]
 
 
-def _walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
+def _walk(strategy: FindsOrphans, before: float, now: float) -> Steps[list[Orphan]]:
     found: list[Orphan] = []
     after: Any = None
     while True:
@@ -40,12 +46,12 @@ def _walk(strategy: Strategy, before: float, now: float) -> Steps[list[Orphan]]:
         after = page.next
 
 
-def remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
+def remove(strategy: FindsOrphans, before: float, now: float) -> Steps[int]:
     """Find and delete every orphan, and count the rows; of everybody, as :func:`walk`."""
     return sum((yield from _of_everyone(strategy, partial(_remove, strategy, before, now))))
 
 
-def _remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
+def _remove(strategy: FindsOrphans, before: float, now: float) -> Steps[int]:
     removed, after = 0, None
     while True:
         page: OrphanPage = yield _look(strategy, before, now, after, PAGE_LIMIT)
@@ -55,8 +61,8 @@ def _remove(strategy: Strategy, before: float, now: float) -> Steps[int]:
         after = page.next
 
 
-def _of_everyone(strategy: Strategy, plan: Callable[[], Steps[T]]) -> Steps[list[T]]:
-    if not strategy.spans_tenants:
+def _of_everyone(strategy: FindsOrphans, plan: Callable[[], Steps[T]]) -> Steps[list[T]]:
+    if not isinstance(strategy, HasTenants) or not strategy.spans_tenants:
         return [(yield from plan())]
     tenants = yield Work(strategy.tenants)
     answers = []
@@ -77,7 +83,7 @@ class OrphanRound:
 
     def advance(
         self,
-        strategy: Strategy,
+        strategy: FindsOrphans,
         before: float,
         now: float,
         sample: str | None,
@@ -93,7 +99,7 @@ class OrphanRound:
             sample: Any one thread, where the storage gives it.
             dry_run: Only count.
         """
-        whose = strategy.tenant
+        whose = tenant_of(strategy)
         removed, after = 0, self._after.get(whose)
         # The two kinds of rows are two parts; a round that ends begins again next time.
         looks = 2
@@ -106,7 +112,12 @@ class OrphanRound:
             after, looks = page.next, looks - 1
             if after is None:
                 break
-            if not looks and whose not in self._after and sample is not None:
+            if (
+                not looks
+                and whose not in self._after
+                and sample is not None
+                and isinstance(strategy, FindsOrphansFromAnywhere)
+            ):
                 # Too much for one sweep. Where each is a process of its own, what lies behind
                 # the first part is only ever reached by going on anywhere.
                 kind: OrphanKind = random.choice(("writes", "blobs"))  # noqa: S311 - no secret
@@ -116,11 +127,11 @@ class OrphanRound:
         return removed
 
 
-def _look(strategy: Strategy, before: float, now: float, after: Any, limit: int) -> Work:
+def _look(strategy: FindsOrphans, before: float, now: float, after: Any, limit: int) -> Work:
     return Work(partial(strategy.find_orphans, before, now, after, limit))
 
 
-def _delete(strategy: Strategy, page: OrphanPage, before: float) -> Steps[int]:
+def _delete(strategy: FindsOrphans, page: OrphanPage, before: float) -> Steps[int]:
     if not page.orphans:
         return 0
     removed: int = yield Work(partial(strategy.delete_orphans, page.orphans, before))
@@ -179,8 +190,8 @@ class OrphanMethods:
         """Look for orphans behind where another sweeper of the same storage stopped."""
         self._orphan_round = earlier._orphan_round
 
-    def _of_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> Steps[T]:
-        if not self._strategy.can_find_orphans:
+    def _of_orphans(self, plan: Callable[[FindsOrphans, float, float], Steps[T]]) -> Steps[T]:
+        if not isinstance(self._strategy, FindsOrphans):
             raise UnsupportedCheckpointerError(
                 f"{type(self._strategy.checkpointer).__name__} cannot be searched for orphans "
                 f"({type(self._strategy).__name__} cannot look for them); remove them by means of "
@@ -190,7 +201,7 @@ class OrphanMethods:
         age = _DAY if self._orphan_age_seconds is None else self._orphan_age_seconds
         return plan(self._strategy, now - age, now)
 
-    def _do_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
+    def _do_orphans(self, plan: Callable[[FindsOrphans, float, float], Steps[T]]) -> T:
         if not self._strategy.runs_sync:
             raise AsyncRequiredError(
                 f"{type(self._strategy.checkpointer).__name__} is asynchronous: use the method of "
@@ -198,7 +209,7 @@ class OrphanMethods:
             )
         return drive(self._of_orphans(plan), SyncSteps(self._strategy).perform)
 
-    async def _ado_orphans(self, plan: Callable[[Strategy, float, float], Steps[T]]) -> T:
+    async def _ado_orphans(self, plan: Callable[[FindsOrphans, float, float], Steps[T]]) -> T:
         steps = AsyncSteps(self._strategy)
         answer = await adrive(self._of_orphans(plan), steps.perform)
         steps.raise_if_cancelled()

@@ -17,6 +17,10 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import wanted_by
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Page, Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    FindsOrphansFromAnywhere,
+)
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.deleting import SweepDelete
 from langgraph_ephemeral_checkpointer.sweeps.frame import framed
@@ -34,7 +38,11 @@ from langgraph_ephemeral_checkpointer.sweeps.report import SweepReport
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 from langgraph_ephemeral_checkpointer.sweeps.trash import SweepTrash
 from langgraph_ephemeral_checkpointer.sweeps.trim import SweepTrim
-from langgraph_ephemeral_checkpointer.sweeps.unread import SweepUnread, may_stay_unread
+from langgraph_ephemeral_checkpointer.sweeps.unread import (
+    SweepUnread,
+    leaves_unread,
+    may_stay_unread,
+)
 
 T = TypeVar("T")
 
@@ -77,7 +85,7 @@ class Sweep:
             erase=no_trash,
         )
         self._orphans = orphans
-        limits = [strategy.batch_limit, strategy.discard_limit if self._trash.wanted else None]
+        limits = [strategy.batch_limit, self._trash.batch_limit]
         self.batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
         self.result = SweepResult(dry_run=dry_run)
         self._report = SweepReport(self.result, settings.on_after_delete, now)
@@ -126,7 +134,7 @@ class Sweep:
         percent = self._settings.max_delete_percent
         if percent is not None and (yield from self._is_too_much(percent)):
             return False
-        if not self._strategy.gives_samples:
+        if not isinstance(self._strategy, FindsOrphansFromAnywhere):
             # Before the deletes: behind them the look would wade through rows only just dead.
             try:
                 yield from self._tidy()
@@ -140,13 +148,13 @@ class Sweep:
             self.result.emptied_trash_count = yield from self._trash.empty()
         if self._failure is not None:
             raise self._failure
-        if self._strategy.gives_samples:
+        if isinstance(self._strategy, FindsOrphansFromAnywhere):
             yield from self._tidy()
 
     def _tidy(self) -> Steps[None]:
         """Remove rows that no checkpoint leads to, in a bounded part of the tables."""
         age, orphans = self._settings.orphan_age_seconds, self._orphans
-        if orphans is None or age is None or not self._strategy.can_find_orphans:
+        if orphans is None or age is None or not isinstance(self._strategy, FindsOrphans):
             return
         try:
             self.result.orphan_count = yield from orphans.advance(
@@ -183,20 +191,20 @@ class Sweep:
 
     def _as_found(self) -> Steps[None]:
         """Delete page by page, so that nothing grows with the number of threads."""
-        before = None
-        if not self._dry_run and not self._trash.wanted:
-            before = may_stay_unread(self._strategy, self._settings, self._now)
-        lane = SweepUnread(
-            self._strategy,
-            self._settings,
-            self._report,
-            now=self._now,
-            batch_size=self.batch_size,
-        )
+        before, lane = None, None
+        if not self._dry_run and not self._trash.wanted and leaves_unread(self._strategy):
+            before = may_stay_unread(self._settings, self._now)
+            lane = SweepUnread(
+                self._strategy,
+                self._settings,
+                self._report,
+                now=self._now,
+                batch_size=self.batch_size,
+            )
 
         def handle(page: Page) -> Steps[None]:
             done, unsure = len(self.result.deleted_thread_ids), []
-            if page.unread and before is not None:
+            if page.unread and lane is not None and before is not None:
                 unsure = yield from lane.delete(page.unread, before)
             # What was read and what was not go apart, but are reported as a dry run does: in order.
             threads = sorted([*unsure, *page.threads], key=lambda facts: facts.thread_id)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasTenants
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditError
 from langgraph_ephemeral_checkpointer.sweeps.frame import framed
 from langgraph_ephemeral_checkpointer.sweeps.limit import oldest_first
@@ -41,7 +41,7 @@ class TenantSweep:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: HasTenants,
         settings: SweepSettings,
         sweep: Callable[[], Sweep],
         *,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from langgraph_ephemeral_checkpointer.engine.plan import Plan
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan
 from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import NotSetUpError
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
-from langgraph_ephemeral_checkpointer.strategies.trash import Discard, SqlPlan, Undo
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck, Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasTrash
+from langgraph_ephemeral_checkpointer.strategies.trash import Discard, SqlPlan
 
 T = TypeVar("T")
 Steps: TypeAlias = Plan[Work, T]
+Delete: TypeAlias = Callable[[Sequence[str], Recheck | None], Maybe[Mapping[str, Outcome]]]
+"""A call of the strategy that takes threads away, and tells what became of each."""
 
 
 class SweepTrash:
@@ -37,13 +40,24 @@ class SweepTrash:
         orphan_age_seconds: float | None,
         erase: bool,
     ) -> None:
-        self._strategy = strategy
         self._now = now
         self._grace = grace_seconds
         self._unfinished_since = (
             -math.inf if orphan_age_seconds is None else now - orphan_age_seconds
         )
-        self.wanted = strategy.undo is not None and (grace_seconds is not None or erase)
+        self._storage: HasTrash | None = None
+        if isinstance(strategy, HasTrash) and (grace_seconds is not None or erase):
+            self._storage = strategy
+
+    @property
+    def wanted(self) -> bool:
+        """Whether what the sweep deletes has to do with the trash."""
+        return self._storage is not None
+
+    @property
+    def batch_limit(self) -> int | None:
+        """How many threads one transaction takes away at most; None: any number."""
+        return None if self._storage is None else self._storage.discard_limit
 
     def open(self, *, dry_run: bool) -> Steps[None]:
         """Make sure the trash is there, and start the clock of what came back out of it.
@@ -51,52 +65,49 @@ class SweepTrash:
         Raises:
             NotSetUpError: There is none, and the sweeper was told to use it.
         """
-        if not self.wanted:
+        if (storage := self._storage) is None:
             return
         try:
-            yield from self._run(self._undo.check())
+            yield from _run(storage, storage.undo.check())
         except NotSetUpError:
             if self._grace is not None:
                 raise
-            self.wanted = False  # an erasure where there never was a trash
+            self._storage = None  # an erasure where there never was a trash
             return
         if self._grace is not None and not dry_run:
-            yield from self._run(self._undo.note_restored(self._now, self._now + self._grace))
+            yield from _run(storage, storage.undo.note_restored(self._now, self._now + self._grace))
 
     def protected(self, thread_ids: Sequence[str]) -> Steps[Collection[str]]:
         """Say which threads came back less than a grace period ago."""
-        if not self.wanted or self._grace is None:
+        if (storage := self._storage) is None or self._grace is None:
             return ()
-        return (yield from self._run(self._undo.protected(thread_ids, self._now)))
+        return (yield from _run(storage, storage.undo.protected(thread_ids, self._now)))
 
-    def discard(self, reasons: Mapping[str, str]) -> Discard | None:
-        """Say how to take threads away, or None for a plain delete."""
-        if not self.wanted:
+    def discard(self, reasons: Mapping[str, str]) -> Delete | None:
+        """Return the call that takes threads away by way of the trash; None: a plain delete."""
+        if (storage := self._storage) is None:
             return None
-        return Discard(self._now, self._grace, self._unfinished_since, reasons)
+        discard = Discard(self._now, self._grace, self._unfinished_since, reasons)
+        return lambda thread_ids, recheck: storage.discard_threads(thread_ids, recheck, discard)
 
     def empty(self) -> Steps[int]:
         """Empty what has been in the trash for its grace, in short transactions."""
-        if not self.wanted or self._grace is None:
+        if (storage := self._storage) is None or self._grace is None:
             return 0
-        return (yield from purge(self._strategy, self._undo, self._now))
-
-    @property
-    def _undo(self) -> Undo:
-        assert self._strategy.undo is not None  # noqa: S101 - else it is not wanted
-        return self._strategy.undo
-
-    def _run(self, plan: SqlPlan[T]) -> Steps[T]:
-        answer: T = yield Work(partial(self._strategy.transact, plan))
-        return answer
+        return (yield from purge(storage, self._now))
 
 
-def purge(strategy: Strategy, undo: Undo, now: float | None) -> Steps[int]:
+def _run(storage: HasTrash, plan: SqlPlan[T]) -> Steps[T]:
+    answer: T = yield Work(partial(storage.transact, plan))
+    return answer
+
+
+def purge(storage: HasTrash, now: float | None) -> Steps[int]:
     """Empty the trash of what is over at ``now``, or of everything where that is None."""
     total: int = 0
     after: int = 0
     while True:
-        gone, behind = yield Work(partial(strategy.transact, undo.purge(now, after)))
+        gone, behind = yield from _run(storage, storage.undo.purge(now, after))
         total += gone
         if behind is None:
             return total

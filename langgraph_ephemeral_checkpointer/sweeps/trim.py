@@ -10,8 +10,8 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts
 from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.result import SweepResult
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome, Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import Prunes
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, batches, describe
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
@@ -53,19 +53,19 @@ class SweepTrim:
     def trim(self, prunable: dict[int, list[ThreadFacts]]) -> Steps[None]:
         """Trim threads, given by how many checkpoints each is to keep."""
         for keep, threads in prunable.items():
-            if not self._strategy.can_prune:
+            if not isinstance(self._strategy, Prunes):
                 # A resolver's policy asks for it; the sweeper's own is refused at construction.
                 self._result.errors.setdefault(threads[0].thread_id, _CANNOT_PRUNE)
                 logger.warning("%s: %s", type(self._strategy).__name__, _CANNOT_PRUNE)
                 continue
             for batch in batches(threads, self._batch_size):
-                yield from self._batch(batch, keep)
+                yield from self._batch(self._strategy, batch, keep)
 
-    def _batch(self, batch: Sequence[ThreadFacts], keep: int) -> Steps[None]:
+    def _batch(self, storage: Prunes, batch: Sequence[ThreadFacts], keep: int) -> Steps[None]:
         if not self._dry_run:
             yield from self._audit.intend("prune", [(facts, "max_checkpoints") for facts in batch])
         try:
-            outcomes = yield from self._apart([facts.thread_id for facts in batch], keep)
+            outcomes = yield from self._apart(storage, [facts.thread_id for facts in batch], keep)
         except StoppedEarly:
             yield from self._audit.lost()
             raise
@@ -75,8 +75,10 @@ class SweepTrim:
                 self._result.errors[thread_id] = f"not pruned: {outcome.left_whole}"
         yield from self._audit.pruned(outcomes)
 
-    def _apart(self, thread_ids: Sequence[str], keep: int) -> Steps[dict[str, PruneOutcome]]:
-        call = partial(self._strategy.prune_threads, thread_ids, keep, dry_run=self._dry_run)
+    def _apart(
+        self, storage: Prunes, thread_ids: Sequence[str], keep: int
+    ) -> Steps[dict[str, PruneOutcome]]:
+        call = partial(storage.prune_threads, thread_ids, keep, dry_run=self._dry_run)
         try:
             return dict((yield Work(call)))
         except StorageUnusableError as error:
@@ -91,5 +93,5 @@ class SweepTrim:
                 return {thread_ids[0]: PruneOutcome(left_whole=describe(error))}
         outcomes: dict[str, PruneOutcome] = {}
         for thread_id in thread_ids:
-            outcomes.update((yield from self._apart([thread_id], keep)))
+            outcomes.update((yield from self._apart(storage, [thread_id], keep)))
         return outcomes

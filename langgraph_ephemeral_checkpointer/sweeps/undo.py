@@ -10,6 +10,7 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError, UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasTrash
 from langgraph_ephemeral_checkpointer.strategies.trash import SqlPlan, TrashedThread, Undo
 from langgraph_ephemeral_checkpointer.sweeps.trash import purge
 
@@ -114,30 +115,31 @@ class UndoMethods:
         """As :meth:`empty_trash`."""
         return await self._ado(self._empty())
 
-    def _undo(self) -> Undo:
-        if self._strategy.undo is None:
+    def _with_trash(self) -> HasTrash:
+        if not isinstance(self._strategy, HasTrash):
             raise UnsupportedCheckpointerError(
-                f"{type(self._strategy.checkpointer).__name__} has no trash; only LangGraph's "
-                "SQLite and Postgres savers have one. What a sweep deletes here is gone: look at a "
-                "dry run first, and keep copies by on_before_delete"
+                f"{type(self._strategy.checkpointer).__name__} has no trash "
+                f"({type(self._strategy).__name__} has none). What a sweep deletes here is gone: "
+                "look at a dry run first, and keep copies by on_before_delete"
             )
-        return self._strategy.undo
+        return self._strategy
 
     def _one(self, plan: Callable[[Undo], SqlPlan[T]]) -> Plan[Work, T]:
-        answer: T = yield Work(partial(self._strategy.transact, plan(self._undo())))
+        storage = self._with_trash()
+        answer: T = yield Work(partial(storage.transact, plan(storage.undo)))
         return answer
 
     def _setup(self) -> Plan[Work, None]:
-        undo = self._undo()
-        yield Work(self._strategy.set_up)
-        yield Work(partial(self._strategy.transact, undo.setup()))
+        storage = self._with_trash()
+        yield Work(storage.set_up)
+        yield Work(partial(storage.transact, storage.undo.setup()))
 
     def _restore(self, thread_id: str, generation: int | None) -> Plan[Work, TrashedThread]:
         now = self._read_clock()
         return (yield from self._one(lambda undo: undo.restore(thread_id, generation, now)))
 
     def _empty(self) -> Plan[Work, int]:
-        return (yield from purge(self._strategy, self._undo(), None))
+        return (yield from purge(self._with_trash(), None))
 
     def _do(self, plan: Plan[Work, T]) -> T:
         if not self._strategy.runs_sync:

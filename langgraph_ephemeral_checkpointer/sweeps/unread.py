@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import TypeGuard
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_uuid6
 from langgraph_ephemeral_checkpointer.decisions.expiry import (
@@ -23,6 +24,7 @@ from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Strategy
+from langgraph_ephemeral_checkpointer.strategies.capabilities import LeavesUnread
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
     StoppedEarly,
@@ -40,26 +42,30 @@ Unread = tuple[str, str]
 """A thread and its greatest id."""
 
 
-def may_stay_unread(strategy: Strategy, settings: SweepSettings, now: float) -> float | None:
+def may_stay_unread(settings: SweepSettings, now: float) -> float | None:
     """Say from before when a thread may be deleted without being read first; None: no thread.
 
     Args:
-        strategy: The storage.
         settings: What the sweep is told to do.
         now: Its time, in seconds since the epoch.
     """
     asks = settings.policy_resolver, settings.on_before_delete, settings.audit_log
-    if any(one is not None for one in asks) or not _knows_of_unread(type(strategy)):
+    if any(one is not None for one in asks):
         return None
     return idle_before(settings.policy, now)
 
 
-def _knows_of_unread(kind: type[Strategy]) -> bool:
-    """Say whether whoever wrote how threads are found and deleted wrote this part as well.
+def leaves_unread(strategy: Strategy) -> TypeGuard[LeavesUnread]:
+    """Say whether a storage may be asked to leave threads unread.
+
+    Whoever wrote how threads are found and deleted must have written this part as well.
 
     A subclass of the user's that passes some threads by in ``scan``, or does more in
     ``delete_threads``, would be passed by itself.
     """
+    kind = type(strategy)
+    if not issubclass(kind, LeavesUnread):
+        return False
     unread = _author(kind, "delete_unread")
     return all(issubclass(unread, _author(kind, name)) for name in ("scan", "delete_threads"))
 
@@ -81,7 +87,7 @@ class SweepUnread:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: LeavesUnread,
         settings: SweepSettings,
         report: SweepReport,
         *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from langgraph_ephemeral_checkpointer.engine.steps import Work
+from langgraph_ephemeral_checkpointer.strategies.capabilities import Prunes
 from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
 from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING
@@ -12,7 +13,7 @@ from langgraph_ephemeral_checkpointer.testing.threads import WAITING
 
 def prune_keeps_the_newest(bench: Bench) -> Steps[None]:
     """Pruning keeps the newest root checkpoints, the thread's birth time and what waits."""
-    if not bench.strategy.can_prune:
+    if not isinstance(bench.strategy, Prunes):
         return
     for thread_id, length in {"long": 5, "short": 2, "waits": 3}.items():
         for number in range(length):

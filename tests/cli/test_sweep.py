@@ -7,7 +7,8 @@ import sqlite3
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_ephemeral_checkpointer.strategies import SqliteStrategy
+from langgraph_ephemeral_checkpointer.strategies import GenericStrategy
+from langgraph_ephemeral_checkpointer.strategies.registry import _registered
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from tests.support.program import dump, graph, put, run, threads_in
 
@@ -133,7 +134,7 @@ def test_ctrl_c_is_status_130(call, file, monkeypatch):
 def test_coordination_is_said_to_have_no_effect_elsewhere(call, file):
     answer = call(*words(file, "--coordinate"))
     assert answer.status == 0
-    assert "only Postgres has a lock" in answer.err
+    assert "SqliteStrategy has no lock" in answer.err
     assert answer.err.count("\n") == 1
 
 
@@ -143,28 +144,26 @@ def test_the_script_and_the_module_are_the_same_program(file, tmp_path):
     assert json.loads(answer.stdout)["deleted_thread_ids"] == ["idle"]
 
 
-if SqliteStrategy.can_prune:
+def test_the_count_rule_trims_the_threads_that_live(call, file):
+    def counts():
+        connection = sqlite3.connect(file)
+        sql = "SELECT thread_id, count(*) FROM checkpoints GROUP BY thread_id"
+        found = dict(connection.execute(sql).fetchall())
+        connection.close()
+        return found
 
-    def test_the_count_rule_trims_the_threads_that_live(call, file):
-        def counts():
-            connection = sqlite3.connect(file)
-            sql = "SELECT thread_id, count(*) FROM checkpoints GROUP BY thread_id"
-            found = dict(connection.execute(sql).fetchall())
-            connection.close()
-            return found
-
-        before = counts()
-        dry = call(*words(file, "--max-checkpoints", "2", "--dry-run"))
-        assert "would prune 1 checkpoint;" in dry.out
-        assert counts() == before
-        live = call(*words(file, "--max-checkpoints", "2"))
-        assert live.status == 0
-        assert "pruned 1 checkpoint;" in live.out
-        assert (before["fresh"], counts()["fresh"]) == (3, 2)
+    before = counts()
+    dry = call(*words(file, "--max-checkpoints", "2", "--dry-run"))
+    assert "would prune 1 checkpoint;" in dry.out
+    assert counts() == before
+    live = call(*words(file, "--max-checkpoints", "2"))
+    assert live.status == 0
+    assert "pruned 1 checkpoint;" in live.out
+    assert (before["fresh"], counts()["fresh"]) == (3, 2)
 
 
 def test_a_rule_that_the_backend_cannot_follow_is_wrong_usage(call, file, monkeypatch):
-    monkeypatch.setattr(SqliteStrategy, "can_prune", False)
+    monkeypatch.setitem(_registered, SqliteSaver, GenericStrategy)
     answer = call(*words(file, "--max-checkpoints", "2"))
     assert answer.status == 2
     assert "max_checkpoints_per_thread is not supported" in answer.err

@@ -37,7 +37,7 @@ from langgraph_ephemeral_checkpointer.retention import (
     apurge_messages,
     purge_messages,
 )
-from langgraph_ephemeral_checkpointer.retention.storages import storage_of
+from langgraph_ephemeral_checkpointer.strategies import detect_strategy
 
 MONTH = timedelta(days=30)
 PLAIN = ["memory", "sqlite", "postgres"]  # the savers that do nothing about messages themselves
@@ -224,7 +224,7 @@ def test_a_thread_that_is_saved_to_all_the_time_is_reported(backend, clock, monk
     graph = _graph(RetainedCheckpointer(backend.saver, max_age=timedelta(days=99), clock=clock))
     _say(graph, "OLDWORD")
     clock.pass_days(40)
-    storage = storage_of(backend.saver)
+    storage = detect_strategy(backend.saver).message_storage()
     read = type(storage).read
 
     def reading(self: Any, thread_id: str) -> Any:

@@ -19,24 +19,11 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, trim_
 from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy
 from langgraph_ephemeral_checkpointer.rules import RulesError, load_rules
 from langgraph_ephemeral_checkpointer.rules.positions import lines_of_keys
-from langgraph_ephemeral_checkpointer.strategies import (
-    MemoryStrategy,
-    PostgresStrategy,
-    SqliteStrategy,
-)
 from tests.support import backends
 
 DAY = 86_400
 
-PRUNED = [
-    kind
-    for kind, strategy in (
-        ("memory", MemoryStrategy),
-        ("sqlite", SqliteStrategy),
-        ("pg-connection", PostgresStrategy),
-    )
-    if strategy.can_prune
-]
+PRUNED = ["memory", "sqlite", "pg-connection"]
 
 EXAMPLE = """\
 # Everything a file can say.

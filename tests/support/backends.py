@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_ephemeral_checkpointer import PolicyOverride, SweepResult, TTLPolicy, TTLSweeper
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from tests.support import aging, foreign
 from tests.support.storages import (
     MemoryStorage,

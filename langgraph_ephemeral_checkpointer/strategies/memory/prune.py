@@ -16,9 +16,9 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 )
 from langgraph_ephemeral_checkpointer.langgraph_names import ROOT, SOURCE
 from langgraph_ephemeral_checkpointer.strategies import raw
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
 from langgraph_ephemeral_checkpointer.strategies.memory.birth import mark_memory, memory_birth_of
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 
 
 def prune_memory(

@@ -9,18 +9,31 @@ from typing import Any
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+    Strategy,
+)
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    MeasuresSizes,
+    Prunes,
+    PurgesMessages,
+)
 from langgraph_ephemeral_checkpointer.strategies.memory.birth import forget_memory, memory_birth_of
 from langgraph_ephemeral_checkpointer.strategies.memory.orphans import MemoryOrphans
 from langgraph_ephemeral_checkpointer.strategies.memory.prune import prune_memory
+from langgraph_ephemeral_checkpointer.strategies.memory.purge import MemoryStorage
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.payload import first_and_last, time_of_checkpoint
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.rows import sizes_of
 
 
-class MemoryStrategy(Strategy):
+class MemoryStrategy(Strategy, Prunes, FindsOrphans, PurgesMessages, MeasuresSizes):
     """Sweep an ``InMemorySaver``.
 
     The saver has no lock. Every look at a dictionary is a copy made by one C call, so a
@@ -33,8 +46,6 @@ class MemoryStrategy(Strategy):
     """
 
     blocks = False
-    can_prune = True
-    can_find_orphans = True
 
     def __init__(self, checkpointer: Any) -> None:
         super().__init__(checkpointer)
@@ -124,6 +135,10 @@ class MemoryStrategy(Strategy):
     def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> int:
         """Remove what is still an orphan."""
         return self._orphans.delete(orphans, before)
+
+    def message_storage(self) -> MemoryStorage:
+        """Return how a purge reads and writes the dictionaries."""
+        return MemoryStorage(self)
 
     def _rest_of(self, keys: Collection[Any]) -> dict[Any, list[tuple[dict[Any, Any], Any]]]:
         """List the writes and blobs of threads.

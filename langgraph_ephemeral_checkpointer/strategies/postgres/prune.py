@@ -27,6 +27,7 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.langgraph_names import ROOT
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import mark_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import (
@@ -48,7 +49,6 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements impor
     delete_blobs,
     freed_blobs,
 )
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 
 # The rows of that many threads are deleted at a time.
 _THREADS_PER_DELETE = 250

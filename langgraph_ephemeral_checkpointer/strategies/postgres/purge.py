@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import LockNotAvailable
 
@@ -14,7 +14,9 @@ from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_removed
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.strategies.postgres.strategy import PostgresBase
 
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT %s"
 # The planner takes DISTINCT over the whole primary key for a sort of the whole table unless
@@ -69,7 +71,7 @@ class _Image(ThreadImage):
 class PostgresStorage(MessageStorage):
     """Storage of both Postgres savers, on their connection or pool."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: PostgresBase) -> None:
         super().__init__(strategy)
         self._strategy = strategy
 

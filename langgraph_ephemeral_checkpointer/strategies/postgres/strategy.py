@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,7 +11,23 @@ from psycopg import AsyncConnection, Connection
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    HasLock,
+    HasTrash,
+    LeavesUnread,
+    MeasuresSizes,
+    Prunes,
+    PurgesMessages,
+)
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.postgres import (
     delete as postgres_delete,
@@ -24,22 +41,21 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.delete import READ_COM
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
+from langgraph_ephemeral_checkpointer.strategies.postgres.purge import PostgresStorage
 from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step, SweepLock
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import seeing_all
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.rows import id_surely_before
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard
 
 T = TypeVar("T")
 
 
-class _PostgresBase(Strategy):
+class PostgresBase(
+    Strategy, Prunes, HasTrash, FindsOrphans, PurgesMessages, MeasuresSizes, HasLock, LeavesUnread
+):
     """What both colours do; each runs plans on its own kind of connection."""
 
-    can_coordinate = True
-    can_prune = True
-    can_find_orphans = True
     undo = PostgresUndo()
     # A lock for each thread: a server in its default configuration has room for some 6,000.
     discard_limit = 500
@@ -139,11 +155,16 @@ class _PostgresBase(Strategy):
         """Run a plan in one transaction that sees every row of the tables."""
         return self._run(seeing_all(plan, level))
 
+    def message_storage(self) -> PostgresStorage:
+        """Return how a purge reads and writes the tables."""
+        return PostgresStorage(self)
+
+    @abstractmethod
     def _run(self, plan: SqlPlan[T]) -> Maybe[T]:
-        raise NotImplementedError
+        """Run a plan in one transaction."""
 
 
-class PostgresStrategy(_PostgresBase):
+class PostgresStrategy(PostgresBase):
     """Sweep a ``PostgresSaver`` on a connection, a pipeline or a pool."""
 
     def perform(self, step: Step) -> Any:
@@ -154,7 +175,7 @@ class PostgresStrategy(_PostgresBase):
         return run(self.checkpointer, plan)
 
 
-class AsyncPostgresStrategy(_PostgresBase):
+class AsyncPostgresStrategy(PostgresBase):
     """Sweep an ``AsyncPostgresSaver`` on a connection, a pipeline or a pool."""
 
     runs_sync = False

@@ -26,8 +26,8 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.langgraph_names import ROOT, SOURCE
 from langgraph_ephemeral_checkpointer.strategies import raw
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import mark_sqlite, sqlite_birth_of
 
 # By a range of ids, which costs half of a list of them. Nobody else writes meanwhile, so between

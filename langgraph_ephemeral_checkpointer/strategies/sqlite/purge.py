@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
@@ -12,7 +12,9 @@ from langgraph_ephemeral_checkpointer.messages.documents import Document, open_v
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
 from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage
-from langgraph_ephemeral_checkpointer.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from langgraph_ephemeral_checkpointer.strategies.sqlite.strategy import SqliteBase
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'checkpoints'"
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT ?"
@@ -55,7 +57,7 @@ class _Image(ThreadImage):
 class SqliteStorage(MessageStorage):
     """Storage of both SQLite savers, on their connection and under their lock."""
 
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: SqliteBase) -> None:
         super().__init__(strategy)
         self._strategy = strategy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -12,10 +13,24 @@ from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphans,
+    HasTrash,
+    LeavesUnread,
+    MeasuresSizes,
+    Prunes,
+    PurgesMessages,
+)
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.payload import time_of_checkpoint
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.rows import (
     LIKE_UUID6,
     Cutoffs,
@@ -32,6 +47,7 @@ from langgraph_ephemeral_checkpointer.strategies.sqlite import orphans as sqlite
 from langgraph_ephemeral_checkpointer.strategies.sqlite.access import aread, awrite, read, write
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import sqlite_birth_of
 from langgraph_ephemeral_checkpointer.strategies.sqlite.prune import prune_sqlite
+from langgraph_ephemeral_checkpointer.strategies.sqlite.purge import SqliteStorage
 from langgraph_ephemeral_checkpointer.strategies.sqlite.trash import SqliteBin, SqliteUndo
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard
 
@@ -251,11 +267,11 @@ def _erase(ids: Sequence[str]) -> SqlPlan[None]:
                 )
 
 
-class _SqliteBase(Strategy):
+class SqliteBase(
+    Strategy, Prunes, HasTrash, FindsOrphans, PurgesMessages, MeasuresSizes, LeavesUnread
+):
     """What both colours do; each runs plans on its own kind of connection."""
 
-    can_prune = True
-    can_find_orphans = True
     undo = SqliteUndo()
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
@@ -313,14 +329,20 @@ class _SqliteBase(Strategy):
         """Run a plan in one immediate transaction."""
         return self._write(plan)
 
+    def message_storage(self) -> SqliteStorage:
+        """Return how a purge reads and writes the tables."""
+        return SqliteStorage(self)
+
+    @abstractmethod
     def _read(self, plan: SqlPlan[T]) -> Maybe[T]:
-        raise NotImplementedError
+        """Run a plan that only reads."""
 
+    @abstractmethod
     def _write(self, plan: SqlPlan[T]) -> Maybe[T]:
-        raise NotImplementedError
+        """Run a plan in one immediate transaction."""
 
 
-class SqliteStrategy(_SqliteBase):
+class SqliteStrategy(SqliteBase):
     """Sweep a ``SqliteSaver``, on its connection and under its lock."""
 
     def set_up(self) -> None:
@@ -335,7 +357,7 @@ class SqliteStrategy(_SqliteBase):
         return write(self.checkpointer, plan)
 
 
-class AsyncSqliteStrategy(_SqliteBase):
+class AsyncSqliteStrategy(SqliteBase):
     """Sweep an ``AsyncSqliteSaver``, on its connection and under its lock."""
 
     runs_sync = False

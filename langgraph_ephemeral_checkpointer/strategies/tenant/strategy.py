@@ -14,13 +14,26 @@ from psycopg import AsyncConnection, Connection
 from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size, Strategy
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+    Strategy,
+)
+from langgraph_ephemeral_checkpointer.strategies.capabilities import (
+    FindsOrphansFromAnywhere,
+    HasLock,
+    HasTenants,
+    MeasuresSizes,
+    Prunes,
+)
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import errors_mapped
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step as LockStep
 from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import SweepLock
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.tenant.tables import (
     LOCKED_THREADS,
     READ_COMMITTED,
@@ -34,13 +47,9 @@ from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 T = TypeVar("T")
 
 
-class _TenantBase(Strategy):
+class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasLock, HasTenants):
     """What both colours do; each runs plans through its own kind of saver."""
 
-    can_coordinate = True
-    can_prune = True
-    can_find_orphans = True
-    gives_samples = True
     batch_limit = LOCKED_THREADS
 
     def __init__(self, checkpointer: Any) -> None:
@@ -65,7 +74,7 @@ class _TenantBase(Strategy):
         return self._lock.release()
 
     @property
-    def tenant(self) -> str | None:  # type: ignore[override]  # as of the moment
+    def tenant(self) -> str | None:
         """Whose threads a call that comes now is about, where that is clear."""
         saver = self.checkpointer
         return saver.current_tenant() if saver.names_a_tenant else None
@@ -138,7 +147,7 @@ class _TenantBase(Strategy):
         return answer
 
 
-class TenantPostgresStrategy(_TenantBase):
+class TenantPostgresStrategy(TenantBase):
     """Sweep a ``TenantPostgresSaver``: the tenant in scope, or every tenant in turn."""
 
     def perform(self, step: LockStep) -> Any:
@@ -147,7 +156,7 @@ class TenantPostgresStrategy(_TenantBase):
         return perform(self.checkpointer, step)
 
 
-class AsyncTenantPostgresStrategy(_TenantBase):
+class AsyncTenantPostgresStrategy(TenantBase):
     """Sweep an ``AsyncTenantPostgresSaver``: the tenant in scope, or every tenant in turn."""
 
     runs_sync = False

@@ -15,9 +15,14 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import Key, LeaveWhole
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError, ThreadMovedError
 from langgraph_ephemeral_checkpointer.result import KeepReason
-from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Size
+from langgraph_ephemeral_checkpointer.strategies.base import (
+    Outcome,
+    Page,
+    PruneOutcome,
+    Recheck,
+    Size,
+)
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.rows import sizes_of, waiting_threads
 from langgraph_ephemeral_checkpointer.strategies.tenant import orphans as tenant_orphans
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts

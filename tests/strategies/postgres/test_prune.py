@@ -22,13 +22,13 @@ from langgraph_ephemeral_checkpointer.decisions.survivors import (
 )
 from langgraph_ephemeral_checkpointer.engine.plan import drive
 from langgraph_ephemeral_checkpointer.langgraph_names import ONE_STEP_CHANNELS, ONE_STEP_PREFIXES
+from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.postgres import (
     prune as postgres,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres import (
     prune_statements as postgres_statements,
 )
-from langgraph_ephemeral_checkpointer.strategies.prune_outcome import PruneOutcome
 from tests.support.prune_graphs import new_thread
 
 CHANNELS = ("x", "branch", "starting", *ONE_STEP_CHANNELS, *(f"{p}a" for p in ONE_STEP_PREFIXES))
