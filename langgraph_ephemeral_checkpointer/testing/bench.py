@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
 from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_human
-from langgraph_ephemeral_checkpointer.engine.plan import Plan
-from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, Work
+from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
+from langgraph_ephemeral_checkpointer.testing.hands import Get, Put, PutWrites, Steps, Use
 from langgraph_ephemeral_checkpointer.testing.threads import (
     CHANNEL,
-    PutCheckpoint,
     Write,
-    aput,
     checkpoint_id_at,
     make_step,
-    put,
     timestamp,
 )
-
-T = TypeVar("T")
 
 NOW = 1_750_000_000.0
 """The time of every rule, in seconds since the epoch; nothing depends on the wall clock."""
@@ -52,91 +46,12 @@ def expect(truth: object, message: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """Have the saver put a checkpoint."""
-
-    step: PutCheckpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Get:
-    """Have the saver get a checkpoint tuple."""
-
-    config: Any
-
-
-@dataclass(frozen=True, slots=True)
-class RunSweep:
-    """Sweep with a sweeper on the strategy under test."""
-
-    sweeper: TTLSweeper
-    dry_run: bool
-
-
-Step: TypeAlias = Work | Put | Get | RunSweep
-Steps: TypeAlias = Plan[Step, T]
-
-
-class SyncHands:
-    """Carry out the steps of a rule as ``sweep()`` would."""
-
-    def __init__(self, saver: BaseCheckpointSaver[Any], strategy: Strategy) -> None:
-        self._saver = saver
-        self._steps = SyncSteps(strategy)
-
-    def perform(self, step: Step) -> Any:
-        """Carry out one step on the calling thread."""
-        match step:
-            case Put(checkpoint):
-                return put(self._saver, checkpoint)
-            case Get(config):
-                return self._saver.get_tuple(config)
-            case RunSweep(sweeper, dry_run):
-                return sweeper.sweep(dry_run=dry_run)
-            case _:
-                return self._steps.perform(step)
-
-
-class AsyncHands:
-    """Carry out the steps of a rule as ``asweep()`` would.
-
-    Args:
-        saver: The saver.
-        strategy: The strategy under test.
-        in_thread: Whether the saver has synchronous methods only.
-    """
-
-    def __init__(
-        self, saver: BaseCheckpointSaver[Any], strategy: Strategy, *, in_thread: bool
-    ) -> None:
-        self._saver = saver
-        self._steps = AsyncSteps(strategy)
-        self._in_thread = in_thread
-
-    async def perform(self, step: Step) -> Any:
-        """Carry out one step on the running event loop, or in a thread where it blocks."""
-        match step:
-            case Put(checkpoint):
-                if self._in_thread:
-                    return await asyncio.to_thread(put, self._saver, checkpoint)
-                return await aput(self._saver, checkpoint)
-            case Get(config):
-                if self._in_thread:
-                    return await asyncio.to_thread(self._saver.get_tuple, config)
-                return await self._saver.aget_tuple(config)
-            case RunSweep(sweeper, dry_run):
-                return await sweeper.asweep(dry_run=dry_run)
-            case _:
-                return await self._steps.perform(step)
-
-
-@dataclass(frozen=True, slots=True)
 class _Saved:
     raw_id: Any
     namespace: str
     checkpoint_id: str
     at: float | None
-    value: str
+    value: list[Any]
     version: Any
     writes: tuple[Write, ...]
 
@@ -181,6 +96,7 @@ class Bench:
         writes: Sequence[Write] = (),
         checkpoint_id: str | None = None,
         ts: str | None = None,
+        value: Sequence[Any] | None = None,
     ) -> Steps[None]:
         """Store one checkpoint through the saver and remember it.
 
@@ -191,17 +107,18 @@ class Bench:
             writes: Its pending writes.
             checkpoint_id: An id instead of the one of that time.
             ts: Its ``ts`` instead of that time; its age is then unknown where the id is odd.
+            value: What its channel holds, instead of a text that no other checkpoint has.
         """
         self._count += 1
         self._version = self.saver.get_next_version(self._version, None)
         earlier = [one for one in self._saved.get(str(thread_id), ()) if one.namespace == namespace]
-        value = f"value {self._count}"
+        held = [f"value {self._count}"] if value is None else list(value)
         saved = _Saved(
             thread_id,
             namespace,
             checkpoint_id or checkpoint_id_at(at, self._count),
             None if ts is not None else at,
-            value,
+            held,
             self._version,
             tuple(writes),
         )
@@ -210,7 +127,7 @@ class Bench:
                 thread_id,
                 saved.checkpoint_id,
                 ts=ts if ts is not None else timestamp(at),
-                values={CHANNEL: [value]},
+                values={CHANNEL: held},
                 versions={CHANNEL: self._version},
                 new_versions={CHANNEL: self._version},
                 namespace=namespace,
@@ -230,6 +147,15 @@ class Bench:
             self.notes.append(f"{what} not tried: the saver refuses it ({error})")
             return False
         return True
+
+    def save_orphans(self, thread_id: str, at: float = NOW) -> Steps[str]:
+        """Store writes of a checkpoint that is not stored, and give its id."""
+        self._count += 1
+        missing = checkpoint_id_at(at, self._count)
+        where = {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": missing}
+        writes = [(CHANNEL, "lost"), (CHANNEL, "lost too")]
+        yield PutWrites({"configurable": where}, writes, f"task-{self._count}")
+        return missing
 
     def save_again_empty(self, thread_id: str) -> Steps[None]:
         """Store the thread's checkpoints again under the same ids, without values and writes."""
@@ -355,10 +281,13 @@ class Bench:
                 f"delete_threads without recheck must delete {thread_id!r}, not report {outcome}",
             )
 
+    def sweeper(self, policy: TTLPolicy, at: float = NOW, **options: Any) -> TTLSweeper:
+        """Make a sweeper on the strategy under test whose clock stands still."""
+        return TTLSweeper(self.saver, policy, strategy=self.strategy, clock=lambda: at, **options)
+
     def sweep(self, policy: TTLPolicy, *, dry_run: bool = False) -> Steps[SweepResult]:
         """Sweep at :data:`NOW`."""
-        sweeper = TTLSweeper(self.saver, policy, strategy=self.strategy, clock=lambda: NOW)
-        result: SweepResult = yield RunSweep(sweeper, dry_run)
+        result: SweepResult = yield Use(self.sweeper(policy), "sweep", (), {"dry_run": dry_run})
         return result
 
     # What is stored
@@ -372,12 +301,20 @@ class Bench:
                 expect(found is not None, f"{after} took a checkpoint of {where} with it")
                 values = found.checkpoint["channel_values"]
                 expect(
-                    values.get(CHANNEL) == [saved.value],
+                    values.get(CHANNEL) == saved.value,
                     f"{after} damaged the values of {where}: {values!r}",
                 )
                 writes = {(task, channel) for task, channel, *_ in found.pending_writes or ()}
                 missing = {(task, channel) for task, channel, _ in saved.writes} - writes
                 expect(not missing, f"{after} took writes of {where} with it: {sorted(missing)}")
+
+    def tuples(self, thread_id: str) -> Steps[list[Any]]:
+        """Get the checkpoints of a thread, in the order in which they were stored."""
+        found: list[Any] = []
+        for saved in self._saved[thread_id]:
+            found += [(yield Get(saved.config))]
+        expect(None not in found, f"a checkpoint of {thread_id!r} is gone")
+        return found
 
     def expect_gone(self, thread_ids: Iterable[str], after: str) -> Steps[None]:
         """Expect nothing of the threads to be readable any more."""

@@ -8,20 +8,41 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+from unittest import SkipTest
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
-from langgraph_ephemeral_checkpointer.testing.bench import AsyncHands, Bench, SyncHands
+from langgraph_ephemeral_checkpointer.testing.bench import Bench
 from langgraph_ephemeral_checkpointer.testing.delete_rules import DELETE_RULES
+from langgraph_ephemeral_checkpointer.testing.hands import AsyncHands, SyncHands
+from langgraph_ephemeral_checkpointer.testing.lock_rules import LOCK_RULES
+from langgraph_ephemeral_checkpointer.testing.orphan_rules import ORPHAN_RULES
 from langgraph_ephemeral_checkpointer.testing.prune_rules import PRUNE_RULES
+from langgraph_ephemeral_checkpointer.testing.purge_rules import PURGE_RULES
 from langgraph_ephemeral_checkpointer.testing.rule import Rule
 from langgraph_ephemeral_checkpointer.testing.scan_rules import SCAN_RULES
+from langgraph_ephemeral_checkpointer.testing.size_rules import SIZE_RULES
+from langgraph_ephemeral_checkpointer.testing.tenant_rules import TENANT_RULES
+from langgraph_ephemeral_checkpointer.testing.trash_rules import TRASH_RULES
+from langgraph_ephemeral_checkpointer.testing.unread_rules import UNREAD_RULES
 
-CONTRACT: tuple[Rule, ...] = SCAN_RULES + DELETE_RULES + PRUNE_RULES
-"""Every rule, in the order in which they are tried."""
+CONTRACT: tuple[Rule, ...] = (
+    SCAN_RULES
+    + DELETE_RULES
+    + PRUNE_RULES
+    + TRASH_RULES
+    + ORPHAN_RULES
+    + PURGE_RULES
+    + SIZE_RULES
+    + LOCK_RULES
+    + TENANT_RULES
+    + UNREAD_RULES
+)
+"""Every rule, in the order in which they are tried. A rule of a capability (``Rule.needs``) is
+tried where the strategy has it."""
 
 SaverFactory: TypeAlias = Callable[[], Any]
 """Makes a saver on an empty storage: returns it, or a context manager (also an asynchronous
@@ -54,10 +75,13 @@ class ContractReport:
     Attributes:
         passed: Each rule kept, as ``"rule [sweep]"`` or ``"rule [asweep]"``.
         notes: What could not be tried, because the saver refuses it.
+        not_applicable: Each rule of a capability that the strategy does not have, written as
+            in ``passed``.
     """
 
     passed: Sequence[str]
     notes: Sequence[str] = ()
+    not_applicable: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -68,10 +92,17 @@ class _Run:
     notes: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     promises: dict[str, str] = field(default_factory=dict)
+    not_applicable: list[str] = field(default_factory=list)
+
+    def applies(self, rule: Rule, colour: str, strategy: Strategy) -> bool:
+        if not rule.applies_to(strategy):
+            self.not_applicable.append(_where(rule, colour))
+            return False
+        return True
 
     @contextmanager
     def trying(self, rule: Rule, colour: str) -> Iterator[None]:
-        where = f"{rule.name} [{colour}]"
+        where = _where(rule, colour)
         self.promises[where] = rule.promise
         try:
             yield
@@ -85,12 +116,18 @@ class _Run:
     def report(self) -> ContractReport:
         if self.broken:
             raise BrokenContractError(self.broken, self.promises)
-        if not self.passed:
+        if not self.passed and not self.not_applicable:
             raise BrokenContractError(
                 {"no rule": "neither sweep() nor asweep() can use the strategy on this saver"},
                 {"no rule": "At least one of runs_sync and runs_async is True."},
             )
-        return ContractReport(tuple(self.passed), tuple(dict.fromkeys(self.notes)))
+        return ContractReport(
+            tuple(self.passed), tuple(dict.fromkeys(self.notes)), tuple(self.not_applicable)
+        )
+
+
+def _where(rule: Rule, colour: str) -> str:
+    return f"{rule.name} [{colour}]"
 
 
 def _is_asynchronous(product: Any) -> bool:
@@ -117,6 +154,8 @@ def _check_sync(
             strategy = make_strategy(saver)
             if not strategy.runs_sync or not _answers(saver):
                 return
+            if not run.applies(rule, "sweep", strategy):
+                continue
             with run.trying(rule, "sweep"):
                 bench = Bench(saver, strategy)
                 drive(rule.check(bench), SyncHands(saver, strategy).perform)
@@ -183,6 +222,8 @@ async def _check_async(
             strategy = make_strategy(saver)
             if not strategy.runs_async:
                 return
+            if not run.applies(rule, "asweep", strategy):
+                continue
             with run.trying(rule, "asweep"):
                 bench = Bench(saver, strategy)
                 hands = AsyncHands(saver, strategy, in_thread=not await _aanswers(saver))
@@ -253,7 +294,8 @@ class StrategyContract:
                 return MySaver()
 
     It needs neither pytest's plugins nor pytest: the methods are plain and synchronous, so
-    it also works as a mix-in of ``unittest.TestCase``.
+    it also works as a mix-in of ``unittest.TestCase``. A rule of a capability that the strategy
+    does not have is skipped.
     """
 
     def make_saver(self) -> Any:
@@ -267,7 +309,9 @@ class StrategyContract:
 
 def _test_of(rule: Rule) -> Callable[[StrategyContract], None]:
     def test(self: StrategyContract) -> None:
-        check_strategy(self.make_saver, self.make_strategy, rules=[rule])
+        report = check_strategy(self.make_saver, self.make_strategy, rules=[rule])
+        if not report.passed and rule.needs is not None:
+            raise SkipTest(f"not applicable: the strategy is no {rule.needs.__name__}")
 
     test.__name__ = f"test_{rule.name}"
     test.__qualname__ = f"StrategyContract.{test.__name__}"

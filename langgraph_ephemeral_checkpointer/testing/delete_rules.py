@@ -11,8 +11,8 @@ from langgraph_ephemeral_checkpointer.errors import StorageError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Recheck
-from langgraph_ephemeral_checkpointer.strategies.capabilities import HasLock
-from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
+from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, expect
+from langgraph_ephemeral_checkpointer.testing.hands import Steps
 from langgraph_ephemeral_checkpointer.testing.rule import (
     DAY,
     HOUR,
@@ -246,15 +246,6 @@ def a_sweep_does_what_its_dry_run_said(bench: Bench) -> Steps[None]:
     )
 
 
-def a_lock_can_be_taken_again(bench: Bench) -> Steps[None]:
-    """Where a strategy has a lock, it can be taken again after each release."""
-    if not isinstance(bench.strategy, HasLock):
-        return
-    for _ in range(5):
-        expect((yield Work(bench.strategy.lock)) is True, "lock() must be True when nobody has it")
-        yield Work(bench.strategy.unlock)
-
-
 DELETE_RULES = tuple(
     rule_of(check)
     for check in (
@@ -269,6 +260,5 @@ DELETE_RULES = tuple(
         a_batch_may_be_large,
         still_expired_decides_as_documented,
         a_sweep_does_what_its_dry_run_said,
-        a_lock_can_be_taken_again,
     )
 )

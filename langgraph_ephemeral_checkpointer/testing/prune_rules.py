@@ -1,4 +1,4 @@
-"""What a strategy promises that can prune; the others are not asked."""
+"""What a strategy that prunes promises of it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from functools import partial
 
 from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.strategies.capabilities import Prunes
-from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
-from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of
+from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, expect
+from langgraph_ephemeral_checkpointer.testing.hands import Steps
+from langgraph_ephemeral_checkpointer.testing.rule import DAY, of, rule_of
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING
 
 
 def prune_keeps_the_newest(bench: Bench) -> Steps[None]:
     """Pruning keeps the newest root checkpoints, the thread's birth time and what waits."""
-    if not isinstance(bench.strategy, Prunes):
-        return
+    strategy = of(bench, Prunes)
     for thread_id, length in {"long": 5, "short": 2, "waits": 3}.items():
         for number in range(length):
             is_head = number == length - 1
@@ -22,7 +22,7 @@ def prune_keeps_the_newest(bench: Bench) -> Steps[None]:
             yield from bench.save(thread_id, NOW - DAY + number, writes=writes)
     before = yield from bench.scan()
     removed = {"long": 3, "short": 0, "waits": 1}
-    prune = partial(bench.strategy.prune_threads, list(removed), 2)
+    prune = partial(strategy.prune_threads, list(removed), 2)
     for dry_run in (True, False):
         outcomes = yield Work(partial(prune, dry_run=dry_run))
         counts = {thread_id: outcome.removed_checkpoints for thread_id, outcome in outcomes.items()}
@@ -50,4 +50,4 @@ def prune_keeps_the_newest(bench: Bench) -> Steps[None]:
     )
 
 
-PRUNE_RULES = (rule_of(prune_keeps_the_newest),)
+PRUNE_RULES = (rule_of(prune_keeps_the_newest, Prunes),)

@@ -7,9 +7,13 @@ from functools import partial
 from langgraph_ephemeral_checkpointer.decisions.expiry import Wanted
 from langgraph_ephemeral_checkpointer.engine.steps import Work
 from langgraph_ephemeral_checkpointer.langgraph_names import ERROR, INTERRUPT, RESUME
-from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, Steps, expect
+from langgraph_ephemeral_checkpointer.testing.bench import NOW, Bench, expect
+from langgraph_ephemeral_checkpointer.testing.hands import Steps
 from langgraph_ephemeral_checkpointer.testing.rule import DAY, rule_of, store_family
 from langgraph_ephemeral_checkpointer.testing.threads import WAITING
+
+_MANY, _THREADS = 1000, 125
+"""A usual limit of a listing, of checkpoints as well as of threads with eight each."""
 
 
 def scan_covers_every_thread_once(bench: Bench) -> Steps[None]:
@@ -33,6 +37,26 @@ def scan_covers_every_thread_once(bench: Bench) -> Steps[None]:
             seen == len(expected),
             f"scan in pages of {limit} says seen={seen} in all, but there are {len(expected)}",
         )
+
+
+def every_stored_thread_is_listed(bench: Bench) -> Steps[None]:
+    """A thread that was stored is listed, however many checkpoints there are."""
+    hint = (
+        f"where the strategy lists by the saver, {type(bench.saver).__name__}.list(None) or "
+        "alist(None) must give every checkpoint of every thread, without a limit of its own"
+    )
+    yield from bench.save("first", NOW)
+    found = yield from bench.scan()
+    expect(list(found) == ["first"], f"one thread is stored, {list(found)} are listed; {hint}")
+    for number in range(_MANY):
+        yield from bench.save(f"thread-{number % _THREADS}", NOW + number)
+    facts = yield from bench.scan()
+    listed = sum(one.checkpoint_count for one in facts.values())
+    expect(
+        (len(facts), listed) == (_THREADS + 1, _MANY + 1),
+        f"{_THREADS + 1} threads with {_MANY + 1} checkpoints are stored, {len(facts)} threads "
+        f"with {listed} are listed; {hint}",
+    )
 
 
 def scan_of_nothing_is_empty(bench: Bench) -> Steps[None]:
@@ -157,6 +181,7 @@ SCAN_RULES = tuple(
     rule_of(check)
     for check in (
         scan_covers_every_thread_once,
+        every_stored_thread_is_listed,
         scan_of_nothing_is_empty,
         scan_tells_times_and_counts,
         scan_never_guesses_an_age,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import runpy
 import subprocess
@@ -10,6 +11,7 @@ import time
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+from unittest import SkipTest
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -89,7 +91,8 @@ def test_the_python_blocks_of_a_section_run_and_print_what_is_said(
         assert capsys.readouterr().out.splitlines() == said
         for contract in _contracts(names):
             for rule in CONTRACT:
-                getattr(contract(), f"test_{rule.name}")()
+                with contextlib.suppress(SkipTest):  # of a capability that is not there
+                    getattr(contract(), f"test_{rule.name}")()
     finally:
         _registered.clear()
         _registered.update(before)

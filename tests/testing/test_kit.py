@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -15,17 +16,28 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_ephemeral_checkpointer import KeepReason, TTLPolicy, TTLSweeper
+from langgraph_ephemeral_checkpointer import (
+    KeepReason,
+    NotSetUpError,
+    TTLPolicy,
+    TTLSweeper,
+    strategies,
+)
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import time_of_id
 from langgraph_ephemeral_checkpointer.strategies import (
+    FindsOrphansFromAnywhere,
     GenericStrategy,
     HasLock,
+    HasTenants,
     MemoryStrategy,
     Outcome,
     Page,
     PruneOutcome,
     SqliteStrategy,
+    capabilities,
 )
+from langgraph_ephemeral_checkpointer.strategies.memory.purge import MemoryStorage
+from langgraph_ephemeral_checkpointer.strategies.trash import TrashedThread
 from langgraph_ephemeral_checkpointer.testing import (
     CONTRACT,
     BrokenContractError,
@@ -333,6 +345,97 @@ class PrunesInADryRun(MakesThreadsYounger):
         return super().prune_threads(thread_ids, keep, dry_run=False)
 
 
+class RestoresHalf(SqliteStrategy):
+    def transact(self, plan):
+        answer = super().transact(plan)
+        if isinstance(answer, TrashedThread):
+            self.checkpointer.conn.execute("DELETE FROM writes")
+        return answer
+
+
+class DeletesWithoutATrash(SqliteStrategy):
+    def discard_threads(self, thread_ids, recheck, discard):
+        return self.delete_threads(thread_ids, recheck)
+
+    def transact(self, plan):
+        with contextlib.suppress(NotSetUpError):
+            return super().transact(plan)
+
+
+class TakesYoungOrphans(MemoryStrategy):
+    def find_orphans(self, before, now, after, limit):
+        return super().find_orphans(4e9, 4e9, after, limit)
+
+
+class DoesNotLookAtOrphansAgain(MemoryStrategy):
+    def delete_orphans(self, orphans, before):
+        gone = [
+            self.checkpointer.writes.pop((one.thread_id, one.checkpoint_ns, one.name), {})
+            for one in orphans
+        ]
+        return sum(len(writes) for writes in gone)
+
+
+class PurgesWaitingThreads(MemoryStrategy):
+    def message_storage(self):
+        class Storage(MemoryStorage):
+            def read(self, thread_id):
+                for writes in self.saver.writes.values():
+                    writes.clear()
+                return super().read(thread_id)
+
+        return Storage(self)
+
+
+class PurgesOverSaves(MemoryStrategy):
+    def message_storage(self):
+        class Storage(MemoryStorage):
+            def write(self, image, changes):
+                super().write(self.read(image.thread_id), changes)
+
+        return Storage(self)
+
+
+class MeasuresEveryThread(MemoryStrategy):
+    def measure_threads(self, thread_ids):
+        return super().measure_threads(list(self.checkpointer.storage))
+
+
+class DeletesUnreadWithoutLooking(SqliteStrategy):
+    def delete_unread(self, thread_ids, before):
+        outcomes = self.delete_threads(thread_ids, None)
+        return [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
+
+
+class ShowsEveryTenant(MemoryStrategy, HasTenants):
+    tenant = None
+    spans_tenants = False
+
+    def tenants(self):
+        return ["tenant-one", "tenant-two"]
+
+    @contextmanager
+    def tenant_scope(self, tenant):
+        self.tenant = tenant
+        yield
+
+
+class ListsNothing(InMemorySaver):
+    """Lists one thread and never all."""
+
+    def list(self, config, **options):
+        return super().list(config, **options) if config else iter(())
+
+    async def alist(self, config, **options):
+        for found in self.list(config, **options):
+            yield found
+
+
+class ListsAHundred(ListsNothing):
+    def list(self, config, **options):
+        return InMemorySaver.list(self, config, **{"limit": 100, **options})
+
+
 class DeletesNothing(GenericStrategy):
     def delete_thread(self, thread_id):
         pass
@@ -375,6 +478,15 @@ BROKEN = [
     (DeletesAHundredAtMost, "a_batch_may_be_large"),
     (DoesNotAsk, "still_expired_decides_as_documented"),
     (WritesInADryRun, "a_sweep_does_what_its_dry_run_said"),
+    (DeletesWithoutATrash, "a_trash_must_be_set_up"),
+    (RestoresHalf, "trash_gives_back_what_was_deleted"),
+    (TakesYoungOrphans, "orphans_are_found_and_deleted"),
+    (DoesNotLookAtOrphansAgain, "an_orphan_that_got_its_checkpoint_stays"),
+    (PurgesWaitingThreads, "a_purge_takes_old_messages_and_no_others"),
+    (PurgesOverSaves, "a_purge_gives_way_to_a_save"),
+    (MeasuresEveryThread, "sizes_are_told_of_each_thread"),
+    (DeletesUnreadWithoutLooking, "unread_threads_are_deleted_only_where_sure"),
+    (ShowsEveryTenant, "tenants_are_kept_apart"),
     (MakesThreadsYounger, "prune_keeps_the_newest"),
     (PrunesInADryRun, "prune_keeps_the_newest"),
     (LosesItsLock, "a_lock_can_be_taken_again"),
@@ -392,8 +504,36 @@ def test_a_strategy_that_breaks_a_rule_is_reported_with_the_name_of_the_rule(str
     assert f"{rule} [sweep]: {promise}" in str(caught.value)
 
 
+LISTED = "every_stored_thread_is_listed"
+
+
 def test_each_rule_has_a_strategy_that_breaks_it():
-    assert {rule for _, rule in BROKEN} == {rule.name for rule in CONTRACT}
+    assert {rule for _, rule in BROKEN} | {LISTED} == {rule.name for rule in CONTRACT}
+
+
+@pytest.mark.parametrize("saver", [ListsNothing, ListsAHundred])
+def test_a_saver_that_does_not_list_every_thread_is_reported_by_name(saver):
+    with pytest.raises(BrokenContractError) as caught:
+        check_strategy(saver, GenericStrategy)
+    for colour in ("sweep", "asweep"):
+        assert f"{saver.__name__}.list(None)" in caught.value.broken[f"{LISTED} [{colour}]"]
+
+
+def test_each_capability_has_a_rule():
+    known = [one for one in vars(capabilities).values() if isinstance(one, type)]
+    known = {one for one in known if one.__module__ == capabilities.__name__}
+    tested = {rule.needs for rule in CONTRACT if rule.needs is not None}
+    assert known - {FindsOrphansFromAnywhere} == tested
+    assert known == {vars(strategies)[one.__name__] for one in known}
+
+
+def test_a_rule_of_a_capability_that_is_not_there_is_not_passed():
+    report = check_strategy(InMemorySaver, GenericStrategy)
+    of_capabilities = [rule.name for rule in CONTRACT if rule.needs is not None]
+    assert list(report.not_applicable) == [
+        f"{name} [{colour}]" for colour in ("sweep", "asweep") for name in of_capabilities
+    ]
+    assert not set(report.not_applicable) & set(report.passed)
 
 
 def test_a_saver_that_is_not_empty_is_reported():

@@ -23,7 +23,8 @@ class MemoryStorage(MessageStorage):
 
     def page(self, after: str | None, limit: int) -> list[str]:
         """The next thread ids, as text."""
-        ids = sorted({str(key) for key in list(self.saver.storage)})
+        stored = list(self.saver.storage.items())  # reading leaves empty keys behind
+        ids = sorted({str(key) for key, spaces in stored if any(list(spaces.values()))})
         return [thread_id for thread_id in ids if after is None or thread_id > after][:limit]
 
     def read(self, thread_id: str) -> ThreadImage:
