@@ -23,7 +23,6 @@ from langgraph_ephemeral_checkpointer.cli.output import (
 )
 from langgraph_ephemeral_checkpointer.cli.purge import PurgeMessages
 from langgraph_ephemeral_checkpointer.cli.running import Run
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import Settings, settings_of
 from langgraph_ephemeral_checkpointer.cli.sweeping import Sweep
 from langgraph_ephemeral_checkpointer.cli.tenants import (
@@ -36,6 +35,7 @@ from langgraph_ephemeral_checkpointer.cli.tenants import (
 )
 from langgraph_ephemeral_checkpointer.cli.undo import Orphans, Restore, Setup, Trash
 from langgraph_ephemeral_checkpointer.cli.upkeep import Check, Compact
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.reports.forecast import DEFAULT_TTLS, forecast
 from langgraph_ephemeral_checkpointer.reports.status import ThreadStatus, thread_statuses
 

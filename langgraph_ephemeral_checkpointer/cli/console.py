@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError
-from langgraph_ephemeral_checkpointer.cli.secrets import redact
 from langgraph_ephemeral_checkpointer.common.durations import format_duration
+from langgraph_ephemeral_checkpointer.common.secrets import redact
 
 _CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 

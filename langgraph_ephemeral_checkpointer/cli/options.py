@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.common.conninfo import shown
 from langgraph_ephemeral_checkpointer.common.durations import parse_duration
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules.reading import BACKENDS
+from langgraph_ephemeral_checkpointer.strategies.opening import TenantPlace
+from langgraph_ephemeral_checkpointer.strategies.registry import STORAGES
 
-TENANT_BACKEND = "tenant-postgres"
+TENANT_BACKEND = next(storage.name for storage in STORAGES if storage.has_tenants)
 PLAIN_BACKENDS = tuple(one for one in BACKENDS if one != TENANT_BACKEND)
-COORDINATED_BACKENDS = ("postgres", TENANT_BACKEND)
 
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -238,15 +238,6 @@ LOG_FORMAT: str = arg(
 JSON: bool = arg(False, help="Write JSON, for machines.")
 YES: bool = arg(False, help="Do not ask; needed where nobody can be asked.")
 DEBUG: bool = arg(False, help="Show tracebacks and everything that is logged.")
-
-
-@dataclass(frozen=True, slots=True)
-class TenantPlace:
-    """Which tables of a tenant saver, and whose threads in them; no tenant means all."""
-
-    table: str = "agent_threads"
-    schema: str = "public"
-    tenant: str | None = None
 
 
 class HasTables(Protocol):

@@ -15,8 +15,8 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.tenants import every_tenant
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.messages.arguments import check_age
 from langgraph_ephemeral_checkpointer.retention import PurgeResult, purge_messages

@@ -11,17 +11,17 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError, told
 from langgraph_ephemeral_checkpointer.cli.output import summary, sweep_json
-from langgraph_ephemeral_checkpointer.cli.pools import Savers
 from langgraph_ephemeral_checkpointer.cli.settings import Settings
 from langgraph_ephemeral_checkpointer.common.durations import format_duration
 from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop, jittered
 from langgraph_ephemeral_checkpointer.metrics import SweepMetrics, outcome_of
 from langgraph_ephemeral_checkpointer.result import SweepResult
+from langgraph_ephemeral_checkpointer.strategies.capabilities import HasLock
+from langgraph_ephemeral_checkpointer.strategies.opening import Savers
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 
 FIRST_RETRY_SECONDS = 5.0
@@ -175,7 +175,7 @@ class Runner:
                 self._note_sweep(SweepResult(errors={"": failure}))
         self._health.note(failure)
         # It has said once that coordination has no effect here.
-        if self._settings.backend not in options.COORDINATED_BACKENDS:
+        if self._sweeper is not None and not isinstance(self._sweeper.strategy, HasLock):
             self._settings = replace(self._settings, coordinate=False)
 
     def _note_deleted(self, thread_id: str, reason: str) -> None:

@@ -14,10 +14,10 @@ from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError
 from langgraph_ephemeral_checkpointer.cli.pools import savers_of
 from langgraph_ephemeral_checkpointer.cli.runner import Health, Runner
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.serving import serving
 from langgraph_ephemeral_checkpointer.cli.settings import settings_of
 from langgraph_ephemeral_checkpointer.common.lazy import remedy
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 
 DEFAULT_INTERVAL_SECONDS = 300.0
 UNREADY_AFTER = 3

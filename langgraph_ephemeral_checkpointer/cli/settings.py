@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.cli import options
-from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, Saver, open_saver
+from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, open_saver
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
-from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.common.conninfo import shown
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride
 from langgraph_ephemeral_checkpointer.rules import ConfiguredPolicy, Rules, RulesError, load_rules
+from langgraph_ephemeral_checkpointer.strategies.opening import Saver, TenantPlace
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
 from langgraph_ephemeral_checkpointer.types import PolicyResolver

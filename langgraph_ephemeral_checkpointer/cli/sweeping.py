@@ -11,10 +11,10 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import sweep_json, sweep_lines
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
 from langgraph_ephemeral_checkpointer.cli.settings import settings_of
 from langgraph_ephemeral_checkpointer.cli.tenants import every_tenant
 from langgraph_ephemeral_checkpointer.cli.upkeep import compact_and_tell
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.result import SweepResult
 
 

@@ -14,23 +14,23 @@ from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import (
     DSN_VARIABLE,
     known_dsn,
-    open_postgres,
-    open_tenants,
+    open_saver,
     optional,
 )
 from langgraph_ephemeral_checkpointer.cli.confirm import confirm
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError, UsageError
-from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
 from langgraph_ephemeral_checkpointer.strategies.capabilities import HasTenants
-from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy
+from langgraph_ephemeral_checkpointer.strategies.opening import TenantPlace
+from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy, storage_named
 
 _DAY = 86_400
 _WIDTHS = (12,)
+_STORAGE = storage_named(options.TENANT_BACKEND)
 
 
 def every_tenant(saver: Any) -> Sequence[str]:
@@ -57,12 +57,12 @@ def _with_tenants(saver: Any) -> HasTenants:
 
 
 def _known(dsn: Dsn | None, console: Console) -> Dsn:
-    return known_dsn(options.TENANT_BACKEND, dsn, os.environ, console, DSN_VARIABLE)
+    return known_dsn(_STORAGE, dsn, os.environ, console, DSN_VARIABLE)
 
 
 @contextmanager
 def _opened(dsn: Dsn | None, console: Console, place: TenantPlace) -> Iterator[Any]:
-    with open_tenants(_known(dsn, console), os.environ, place) as saver:
+    with open_saver(_STORAGE.name, dsn, os.environ, console, place=place) as saver:
         yield saver
 
 
@@ -166,8 +166,8 @@ class Ddl(Executable):
         """Write SQL; nothing is connected to."""
         place = options.tables_of(self)
         package = "langgraph_ephemeral_checkpointer.tenancy"
-        names = optional("postgres", f"{package}.names", "Names")
-        ddl = optional("postgres", f"{package}.schema", "ddl")
+        names = optional(_STORAGE, f"{package}.names:Names")
+        ddl = optional(_STORAGE, f"{package}.schema:ddl")
         try:
             statements = ddl(names(place.schema, place.table), self.maintenance_role)
         except ValueError as error:
@@ -201,9 +201,8 @@ class MigrateFromPostgres(Executable):
         target_dsn = _known(self.target_dsn or source_dsn, console)
         place = options.tables_of(self, self.tenant)
         migrate = optional(
-            "postgres",
-            "langgraph_ephemeral_checkpointer.strategies.tenant.migrate",
-            "migrate_from_postgres",
+            _STORAGE,
+            "langgraph_ephemeral_checkpointer.strategies.tenant.migrate:migrate_from_postgres",
         )
         seen = 0
 
@@ -212,8 +211,10 @@ class MigrateFromPostgres(Executable):
             seen += 1
 
         with (
-            open_postgres(source_dsn, os.environ) as source,
-            open_tenants(target_dsn, os.environ, place, create=True) as target,
+            open_saver("postgres", source_dsn, os.environ, console) as source,
+            open_saver(
+                _STORAGE.name, target_dsn, os.environ, console, place=place, create=True
+            ) as target,
             console.progress(lambda: f"migrating, {number(seen, 'thread')} looked at"),
         ):
             result = migrate(source, target, tenant=self.tenant, on_thread=note)

@@ -15,11 +15,11 @@ from langgraph_ephemeral_checkpointer.cli.backends import open_saver
 from langgraph_ephemeral_checkpointer.cli.confirm import confirm
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, Executable
-from langgraph_ephemeral_checkpointer.cli.options import TenantPlace
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TrashNotEmptyError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.strategies.opening import TenantPlace
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan
 from langgraph_ephemeral_checkpointer.strategies.trash import TrashedThread
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper

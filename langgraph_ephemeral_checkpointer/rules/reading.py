@@ -20,8 +20,9 @@ from langgraph_ephemeral_checkpointer.rules.model import (
     SweepOptions,
 )
 from langgraph_ephemeral_checkpointer.rules.positions import KeyPath, line_of, lines_of_keys
+from langgraph_ephemeral_checkpointer.strategies.registry import STORAGES, storage_named
 
-BACKENDS = ("memory", "sqlite", "postgres", "tenant-postgres")
+BACKENDS = tuple(storage.name for storage in STORAGES)
 
 Reader: TypeAlias = Callable[[Any], Any]
 
@@ -167,7 +168,7 @@ class _Reading:
             self._complain(("rules",), "rules are tables of an array: write [[rules]] before each")
             return ()
         rules = [self._rule(index) for index in range(len(found))]
-        if storage not in (None, "tenant-postgres"):
+        if storage is not None and not storage_named(storage).has_tenants:
             for index, rule in enumerate(found):
                 if "tenant" in rule:
                     self._complain(

@@ -32,7 +32,11 @@ from langgraph_ephemeral_checkpointer.strategies.capabilities import (
     PurgesMessages,
 )
 from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
-from langgraph_ephemeral_checkpointer.strategies.registry import detect_strategy, register_strategy
+from langgraph_ephemeral_checkpointer.strategies.registry import (
+    STORAGES,
+    detect_strategy,
+    register_strategy,
+)
 
 if TYPE_CHECKING:
     from langgraph_ephemeral_checkpointer.strategies.memory.strategy import MemoryStrategy
@@ -82,17 +86,11 @@ __all__ = [
 ]
 
 _NAMES = {
-    "MemoryStrategy": (
-        f"{__name__}.memory.strategy",
-        None,
-    ),  # what it needs needs modules beside it
-    "SqliteStrategy": (f"{__name__}.sqlite.strategy", "sqlite"),
-    "AsyncSqliteStrategy": (f"{__name__}.sqlite.strategy", "sqlite"),
-    "PostgresStrategy": (f"{__name__}.postgres.strategy", "postgres"),
-    "AsyncPostgresStrategy": (f"{__name__}.postgres.strategy", "postgres"),
-    "TenantPostgresStrategy": (f"{__name__}.tenant.strategy", "postgres"),
-    "AsyncTenantPostgresStrategy": (f"{__name__}.tenant.strategy", "postgres"),
+    name: (module, storage.extra)
+    for storage in STORAGES
+    for module, _, name in (path.partition(":") for path in storage.strategies.values())
 }
+"""The strategies of the table, each with its module and the extra that brings what it needs."""
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
 

@@ -1,7 +1,9 @@
-"""Which strategy sweeps which saver."""
+"""The table of storages: which strategy sweeps which saver, and how each storage is opened."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -10,27 +12,86 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_ephemeral_checkpointer.errors import UnsupportedCheckpointerError
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 
-_HERE = "langgraph_ephemeral_checkpointer.strategies"
+_PACKAGE = "langgraph_ephemeral_checkpointer"
+_HERE = f"{_PACKAGE}.strategies"
 
-# By name, so that a backend that is not installed is never imported: a saver of that
-# type cannot exist then.
-_BUILT_IN = {
-    "langgraph.checkpoint.memory.InMemorySaver": f"{_HERE}.memory.strategy:MemoryStrategy",
-    "langgraph.checkpoint.sqlite.SqliteSaver": f"{_HERE}.sqlite.strategy:SqliteStrategy",
-    "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": (
-        f"{_HERE}.sqlite.strategy:AsyncSqliteStrategy"
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One kind of storage. A path is ``module:name`` and imported when it is needed.
+
+    Attributes:
+        name: What ``--backend`` calls it.
+        strategies: The path of the strategy's class, by the dotted name of the saver's class.
+        opener: The path of an ``opening.Opener``, which the command line opens it by.
+        pool: The path of an ``opening.Pool``, for a process that sweeps again and again; None:
+            it is opened anew for each sweep.
+        extra: The extra of this package that brings what it needs; None: nothing.
+        needs_dsn: Whether the command line has to be told where it is.
+        has_tenants: Whether the command line takes ``--table``, ``--schema`` and ``--tenant``.
+    """
+
+    name: str
+    strategies: Mapping[str, str]
+    opener: str
+    pool: str | None = None
+    extra: str | None = None
+    needs_dsn: bool = True
+    has_tenants: bool = False
+
+
+# By name, so that what is not installed is never imported: a saver of that type cannot exist then.
+STORAGES: tuple[Storage, ...] = (
+    Storage(
+        name="memory",
+        strategies={
+            "langgraph.checkpoint.memory.InMemorySaver": f"{_HERE}.memory.strategy:MemoryStrategy"
+        },
+        opener=f"{_HERE}.memory.open:open_memory",
+        needs_dsn=False,
     ),
-    "langgraph.checkpoint.postgres.PostgresSaver": f"{_HERE}.postgres.strategy:PostgresStrategy",
-    "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": (
-        f"{_HERE}.postgres.strategy:AsyncPostgresStrategy"
+    Storage(
+        name="sqlite",
+        strategies={
+            "langgraph.checkpoint.sqlite.SqliteSaver": f"{_HERE}.sqlite.strategy:SqliteStrategy",
+            "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": (
+                f"{_HERE}.sqlite.strategy:AsyncSqliteStrategy"
+            ),
+        },
+        opener=f"{_HERE}.sqlite.open:open_sqlite",
+        extra="sqlite",
     ),
-    "langgraph_ephemeral_checkpointer.tenancy.saver.TenantPostgresSaver": (
-        f"{_HERE}.tenant.strategy:TenantPostgresStrategy"
+    Storage(
+        name="postgres",
+        strategies={
+            "langgraph.checkpoint.postgres.PostgresSaver": (
+                f"{_HERE}.postgres.strategy:PostgresStrategy"
+            ),
+            "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": (
+                f"{_HERE}.postgres.strategy:AsyncPostgresStrategy"
+            ),
+        },
+        opener=f"{_HERE}.postgres.open:open_postgres",
+        pool=f"{_HERE}.postgres.open:pool_postgres",
+        extra="postgres",
     ),
-    "langgraph_ephemeral_checkpointer.tenancy.aio.AsyncTenantPostgresSaver": (
-        f"{_HERE}.tenant.strategy:AsyncTenantPostgresStrategy"
+    Storage(
+        name="tenant-postgres",
+        strategies={
+            f"{_PACKAGE}.tenancy.saver.TenantPostgresSaver": (
+                f"{_HERE}.tenant.strategy:TenantPostgresStrategy"
+            ),
+            f"{_PACKAGE}.tenancy.aio.AsyncTenantPostgresSaver": (
+                f"{_HERE}.tenant.strategy:AsyncTenantPostgresStrategy"
+            ),
+        },
+        opener=f"{_HERE}.tenant.open:open_tenants",
+        extra="postgres",
+        has_tenants=True,
     ),
-}
+)
+"""Every storage of this package: a row of this table, and a folder beside this module."""
+
 _REFUSED = {
     f"langgraph.checkpoint.postgres.shallow.{name}": name
     for name in ("ShallowPostgresSaver", "AsyncShallowPostgresSaver")
@@ -44,6 +105,28 @@ _DRIVERS = {
 """Packages of connections and pools that are easily taken for a saver."""
 
 _registered: dict[type, type[Strategy]] = {}
+
+
+def load(path: str) -> Any:
+    """Import what a path ``module:name`` names.
+
+    Raises:
+        ImportError: What the module needs is not installed.
+    """
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def storage_named(name: str) -> Storage:
+    """Return the row of a storage.
+
+    Raises:
+        KeyError: No storage has that name.
+    """
+    for storage in STORAGES:
+        if storage.name == name:
+            return storage
+    raise KeyError(name)
 
 
 def register_strategy(saver_class: type, strategy_class: type[Strategy]) -> None:
@@ -114,10 +197,10 @@ def detect_strategy(saver: BaseCheckpointSaver[Any]) -> Strategy:
                 f"{_REFUSED[name]} keeps one checkpoint a thread in tables of another layout and "
                 "cannot be swept; use PostgresSaver or AsyncPostgresSaver"
             )
-        if name in _BUILT_IN:
-            module, _, attribute = _BUILT_IN[name].partition(":")
-            found: type[Strategy] = getattr(import_module(module), attribute)
-            return found(saver)
+        for storage in STORAGES:
+            if name in storage.strategies:
+                found: type[Strategy] = load(storage.strategies[name])
+                return found(saver)
     from langgraph_ephemeral_checkpointer.strategies.generic import GenericStrategy
 
     return GenericStrategy(saver)

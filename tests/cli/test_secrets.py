@@ -10,7 +10,7 @@ import pytest
 
 from langgraph_ephemeral_checkpointer.cli.app import Program
 from langgraph_ephemeral_checkpointer.cli.arguments import choose, read
-from langgraph_ephemeral_checkpointer.cli.secrets import Dsn, redact
+from langgraph_ephemeral_checkpointer.common.secrets import Dsn, redact
 from tests.support.program import run
 
 NOBODY = "127.0.0.1:1"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_ephemeral_checkpointer.cli import backends
+from langgraph_ephemeral_checkpointer.strategies.sqlite import open as opening
 from tests.support.program import put, run, run_threads, sqlite_file, threads_in
 
 
@@ -88,7 +88,7 @@ def test_a_database_of_something_else_is_left_alone(on, tmp_path, ddl):
 
 
 def test_a_file_locked_by_another_process_is_reported_as_busy(on, file, monkeypatch):
-    monkeypatch.setattr(backends, "BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_SECONDS", 0.05)
     rival = sqlite3.connect(file)
     rival.execute("PRAGMA journal_mode = DELETE")
     rival.execute("BEGIN EXCLUSIVE")
@@ -100,7 +100,7 @@ def test_a_file_locked_by_another_process_is_reported_as_busy(on, file, monkeypa
 
 
 def test_a_sweep_beside_a_writer_fails_whole_and_the_next_one_succeeds(call, file, monkeypatch):
-    monkeypatch.setattr(backends, "BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_SECONDS", 0.05)
     words = ["sweep", "--backend", "sqlite", "--dsn", str(file), "--idle-ttl", "1h"]
     rival = sqlite3.connect(file)
     rival.execute("BEGIN IMMEDIATE")

@@ -11,8 +11,8 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_ephemeral_checkpointer.cli import backends
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at
+from langgraph_ephemeral_checkpointer.strategies.sqlite import open as opening
 from tests.support.program import HOUR, run, threads_in
 
 MB = 1_000_000
@@ -96,7 +96,7 @@ def test_a_disk_without_room_is_noticed_before_anything_is_done(call, large, mon
 
 
 def test_a_reader_of_old_pages_is_told_of(call, large, monkeypatch):
-    monkeypatch.setattr(backends, "BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_SECONDS", 0.05)
     call(*sweep(large))
     reader = sqlite3.connect(large)
     reader.execute("BEGIN")
@@ -110,7 +110,7 @@ def test_a_reader_of_old_pages_is_told_of(call, large, monkeypatch):
 
 
 def test_a_writer_is_told_of(call, large, monkeypatch):
-    monkeypatch.setattr(backends, "BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_SECONDS", 0.05)
     writer = sqlite3.connect(large, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     answer = call(*compact(large))
