@@ -51,6 +51,13 @@ class DeleteThread:
     thread_id: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TellBirths:
+    """Have the strategy tell the births that a prune noted."""
+
+    thread_ids: Sequence[str]
+
+
 @dataclass(slots=True)
 class _Seen:
     """What is kept of a thread while a listing goes by: ids and times, no state."""
@@ -79,12 +86,13 @@ class _Seen:
                 self.head = checkpoint_id
                 self.interrupted = _waits(found)
 
-    def facts(self, text: str) -> ThreadFacts:
+    def facts(self, text: str, birth: float | None) -> ThreadFacts:
         interrupted = self.interrupted if self.roots else False
+        born_at = self.born_at if birth is None else min(birth, self.born_at)
         return ThreadFacts(
             text,
             None if self.unknown else self.newest_at,
-            None if self.unknown else self.born_at,
+            None if self.unknown else born_at,
             self.checkpoints,
             self.roots,
             interrupted,
@@ -110,7 +118,8 @@ class GenericStrategy(Strategy):
     and the test kit tells, override :meth:`list_checkpoints`.
 
     Override :meth:`list_checkpoints`, :meth:`delete_thread` or their asynchronous twins
-    where a saver offers something better.
+    where a saver offers something better. Whatever else the saver can do is said by a class of
+    :mod:`.capabilities`, as in ``class MyStrategy(GenericStrategy, Prunes)``.
 
     Raises:
         UnsupportedCheckpointerError: The saver cannot list or cannot delete.
@@ -158,6 +167,20 @@ class GenericStrategy(Strategy):
         """Delete a thread whole."""
         await self.checkpointer.adelete_thread(thread_id)
 
+    def births(self, thread_ids: Sequence[str]) -> Mapping[str, float]:
+        """Return the births that prunes noted, in seconds since the epoch, by thread.
+
+        Override it where the strategy ``Prunes``: the first checkpoint, which tells the age of a
+        thread, is gone then.
+        """
+        return {}
+
+    def _births(self, thread_ids: Sequence[str]) -> Plan[Any, Mapping[str, float]]:
+        if type(self).births is GenericStrategy.births:
+            return {}
+        births: Mapping[str, float] = yield TellBirths(thread_ids)
+        return births
+
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Plan[Any, Page]:
         """Read every thread in one page: a saver's ``list`` cannot be continued later.
 
@@ -180,7 +203,8 @@ class GenericStrategy(Strategy):
         self._namespaces = {
             text: seen.namespaces for text, seen in threads.items() if seen.namespaces != {""}
         }
-        found = [seen.facts(text) for text, seen in threads.items()]
+        births = yield from self._births(list(threads))
+        found = [seen.facts(text, births.get(text)) for text, seen in threads.items()]
         return Page(
             [facts for facts in found if wanted is None or wanted.matches(facts)], len(found)
         )
@@ -222,7 +246,8 @@ class GenericStrategy(Strategy):
     def _delete(self, text: str, recheck: Recheck | None) -> Plan[Any, KeepReason | None]:
         if recheck is not None:
             seen = yield from self._list(text)
-            facts = seen.facts(text) if seen else None
+            births = yield from self._births([text])
+            facts = seen.facts(text, births.get(text)) if seen else None
             if facts is not None and facts.interrupted is None:
                 facts = replace(facts, interrupted=(yield from self._is_waiting(text)))
             why_kept = recheck(text, facts)
@@ -289,6 +314,8 @@ class GenericStrategy(Strategy):
                 return self.checkpointer.get_tuple(_config(thread_id, ""))
             case DeleteThread(thread_id):
                 return self.delete_thread(thread_id)
+            case TellBirths(thread_ids):
+                return self.births(thread_ids)
         return super().perform(step)
 
     async def _aperform(self, step: Any) -> Any:
@@ -305,6 +332,8 @@ class GenericStrategy(Strategy):
                 return await self.checkpointer.aget_tuple(_config(thread_id, ""))
             case DeleteThread(thread_id):
                 return await self.adelete_thread(thread_id)
+            case TellBirths(thread_ids):
+                return await asyncio.to_thread(self.births, thread_ids)
         return await super().aperform(step)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,8 @@ def test_a_read_only_file_can_be_looked_at(call, tmp_path):
 
 
 def test_a_missing_driver_is_named_with_the_remedy(call, file, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "langgraph.checkpoint.sqlite", None)
+    monkeypatch.setitem(sys.modules, "langgraph.checkpoint.sqlite", None)
+    monkeypatch.delitem(sys.modules, opening.__name__)
     answer = call("status", "--backend", "sqlite", "--dsn", str(file), "--idle-ttl", "1h")
     assert answer.status == 1
     assert "pip install 'langgraph-ephemeral-checkpointer[sqlite]'" in answer.err
