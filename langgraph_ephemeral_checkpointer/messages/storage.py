@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from langgraph_ephemeral_checkpointer.engine.plan import Maybe
+from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan
 from langgraph_ephemeral_checkpointer.engine.steps import Performer
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
+
+T = TypeVar("T")
 
 
 class Access(Performer, Protocol):
@@ -23,6 +25,18 @@ class Access(Performer, Protocol):
     @property
     def runs_sync(self) -> bool:
         """Whether it can be reached without an event loop."""
+        ...
+
+
+class Transactions(Access, Protocol):
+    """How a storage with transactions is reached."""
+
+    def query(self, plan: Plan[Any, T]) -> Maybe[T]:
+        """Run a plan that only reads."""
+        ...
+
+    def transact(self, plan: Plan[Any, T]) -> Maybe[T]:
+        """Run a plan in one transaction that writes."""
         ...
 
 

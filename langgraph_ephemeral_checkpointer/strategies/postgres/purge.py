@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg.errors import LockNotAvailable
 
@@ -13,10 +13,11 @@ from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, count_removed
-
-if TYPE_CHECKING:
-    from langgraph_ephemeral_checkpointer.strategies.postgres.strategy import PostgresBase
+from langgraph_ephemeral_checkpointer.messages.storage import (
+    MessageStorage,
+    Transactions,
+    count_removed,
+)
 
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT %s"
 # The planner takes DISTINCT over the whole primary key for a sort of the whole table unless
@@ -71,7 +72,7 @@ class _Image(ThreadImage):
 class PostgresStorage(MessageStorage):
     """Storage of both Postgres savers, on their connection or pool."""
 
-    def __init__(self, strategy: PostgresBase) -> None:
+    def __init__(self, strategy: Transactions) -> None:
         super().__init__(strategy)
         self._strategy = strategy
 

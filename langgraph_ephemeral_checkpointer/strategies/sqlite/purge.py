@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.messages.documents import Document, open_value
 from langgraph_ephemeral_checkpointer.messages.image import Place, ThreadImage
 from langgraph_ephemeral_checkpointer.messages.scrubbing import REMOVE
-from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage
-
-if TYPE_CHECKING:
-    from langgraph_ephemeral_checkpointer.strategies.sqlite.strategy import SqliteBase
+from langgraph_ephemeral_checkpointer.messages.storage import MessageStorage, Transactions
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'checkpoints'"
 _PAGE = "SELECT DISTINCT thread_id FROM checkpoints{where} ORDER BY thread_id LIMIT ?"
@@ -57,7 +54,7 @@ class _Image(ThreadImage):
 class SqliteStorage(MessageStorage):
     """Storage of both SQLite savers, on their connection and under their lock."""
 
-    def __init__(self, strategy: SqliteBase) -> None:
+    def __init__(self, strategy: Transactions) -> None:
         super().__init__(strategy)
         self._strategy = strategy
 
