@@ -68,7 +68,12 @@ def test_the_file_of_the_examples_is_made_anew_each_time(folder):
         assert len(list(saver.list(None))) == 5
 
 
-@pytest.mark.parametrize("title", _titles("python"))
+def _label(title: str) -> str:
+    """The title, and what the section needs."""
+    return f"{title} (Postgres)" if "DATABASE_URL" in str(SECTIONS[title]) else title
+
+
+@pytest.mark.parametrize("title", _titles("python"), ids=_label)
 def test_the_python_blocks_of_a_section_run_and_print_what_is_said(
     title, folder, capsys, monkeypatch, request
 ):
