@@ -59,7 +59,7 @@ def _under_lock(
     strategy: Strategy, settings: SweepSettings, result: SweepResult, work: Steps[None]
 ) -> Steps[None]:
     locked = False
-    if settings.enable_coordination and strategy.can_coordinate and not result.dry_run:
+    if settings.options.coordinate and strategy.can_coordinate and not result.dry_run:
         locked = yield Work(strategy.lock)
         if not locked:
             result.lock_held_elsewhere = True
