@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TrashNotEmptyError,
         UnsupportedCheckpointerError,
     )
+    from langgraph_ephemeral_checkpointer.options import SweepOptions
     from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
     from langgraph_ephemeral_checkpointer.reports.forecast import Forecast, aforecast, forecast
     from langgraph_ephemeral_checkpointer.reports.status import (
@@ -91,6 +92,7 @@ __all__ = [
     "StorageError",
     "StorageUnavailableError",
     "StorageUnusableError",
+    "SweepOptions",
     "SweepResult",
     "TTLPolicy",
     "TTLSweeper",
@@ -147,6 +149,7 @@ _WHERE = {
     ),
     "reports.forecast": ("Forecast", "aforecast", "forecast"),
     "strategies.orphans": ("Orphan",),
+    "options": ("SweepOptions",),
     "policy": ("PolicyOverride", "TTLPolicy"),
     "result": ("KeepReason", "SweepResult"),
     "rules": ("RulesError", "policy_from_config"),

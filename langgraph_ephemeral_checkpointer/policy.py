@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from langgraph_ephemeral_checkpointer.common.arguments import checked_count
-
-_SECONDS = ("idle_ttl_seconds", "hard_age_ttl_seconds", "interrupted_ttl_seconds")
+from langgraph_ephemeral_checkpointer.common.arguments import positive_seconds
+from langgraph_ephemeral_checkpointer.common.kinds import COUNT, DURATION, declared, option
 
 
 class PolicyOverride(enum.Enum):
@@ -45,10 +43,32 @@ class TTLPolicy:
         TypeError: A value of another type; ``bool`` is no number here.
     """
 
-    idle_ttl_seconds: float | None = None
-    hard_age_ttl_seconds: float | None = None
-    max_checkpoints_per_thread: int | None = None
-    interrupted_ttl_seconds: float | None = None
+    idle_ttl_seconds: float | None = option(
+        DURATION,
+        "Expire threads without a new checkpoint for this long. Durations are seconds, or 90s, "
+        "15m, 2h, 1h30m, 7d, 4w.",
+        key="idle_ttl",
+        words="deleted when idle for {}",
+    )
+    hard_age_ttl_seconds: float | None = option(
+        DURATION,
+        "Expire threads whose first checkpoint is older than this, used or not.",
+        key="hard_age_ttl",
+        words="deleted when {} old",
+    )
+    max_checkpoints_per_thread: int | None = option(
+        COUNT,
+        "Keep only the newest N checkpoints of each thread, and what they need.",
+        key="max_checkpoints",
+        words="trimmed to {} checkpoints",
+    )
+    interrupted_ttl_seconds: float | None = option(
+        DURATION,
+        "Expire threads that wait for a human answer after this long; without it, they are "
+        "kept by the idle rule.",
+        key="interrupted_ttl",
+        words="deleted when a human has not answered for {}",
+    )
 
     if TYPE_CHECKING:  # more can be given than is read
 
@@ -61,13 +81,8 @@ class TTLPolicy:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name in _SECONDS:
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, positive_seconds(name, value))
-        count = self.max_checkpoints_per_thread
-        if count is not None:
-            checked_count("max_checkpoints_per_thread", count)
+        for rule in declared(type(self)):
+            object.__setattr__(self, rule.name, rule.checked(getattr(self, rule.name)))
         if all(getattr(self, rule.name) is None for rule in fields(self)):
             names = ", ".join(rule.name for rule in fields(self))
             raise ValueError(f"a TTLPolicy needs at least one rule: give one of {names}")
@@ -91,31 +106,7 @@ class IdleTrimPolicy(TTLPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        after = positive_seconds("trim_after_idle_seconds", self.trim_after_idle_seconds)
-        object.__setattr__(self, "trim_after_idle_seconds", after)
+        name = "trim_after_idle_seconds"
+        object.__setattr__(self, name, positive_seconds(name, self.trim_after_idle_seconds))
         if self.max_checkpoints_per_thread is None:
             raise ValueError("trim_after_idle_seconds needs max_checkpoints_per_thread")
-
-
-def positive_seconds(name: str, value: object) -> float:
-    """Check a duration.
-
-    Args:
-        name: What to call it in the error.
-        value: Seconds as int or float, or a timedelta.
-
-    Returns:
-        The seconds; an int stays an int.
-
-    Raises:
-        TypeError: Neither a number nor a timedelta.
-        ValueError: Not finite, or not > 0.
-    """
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(
-            f"{name} must be seconds (int or float) or a timedelta, not {type(value).__name__}"
-        )
-    if seconds <= 0 or (isinstance(seconds, float) and not math.isfinite(seconds)):
-        raise ValueError(f"{name} must be finite and > 0, not {value!r}")
-    return seconds

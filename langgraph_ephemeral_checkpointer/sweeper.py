@@ -10,17 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_ephemeral_checkpointer.common.arguments import check_callable, checked_flag
+from langgraph_ephemeral_checkpointer.common.arguments import (
+    check_callable,
+    checked_flag,
+    positive_seconds,
+)
 from langgraph_ephemeral_checkpointer.engine.background import BackgroundLoop
 from langgraph_ephemeral_checkpointer.engine.fair_lock import Turns
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.engine.steps import AsyncSteps, SyncSteps, is_async_callable
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
+from langgraph_ephemeral_checkpointer.options import MoreArguments, SweepOptions
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.capabilities import (
@@ -85,6 +90,9 @@ class TTLSweeper(UndoMethods, OrphanMethods):
             it cannot be written, the sweep stops and nothing more is deleted.
         strategy: How the storage is worked on, instead of the one for the saver's type.
         clock: The time in seconds since the epoch.
+        options: How to sweep, as one object, which a rules file has too; an argument that says
+            something else than it does is refused.
+        more: Options that have no argument of their own above.
 
     Callbacks may be asynchronous under ``asweep()`` and ``start()``. Synchronous ones run
     there on the event loop.
@@ -114,28 +122,35 @@ class TTLSweeper(UndoMethods, OrphanMethods):
         audit_log: AuditLog | None = None,
         strategy: Strategy | None = None,
         clock: Callable[[], float] = time.time,
+        options: SweepOptions | None = None,
+        **more: Unpack[MoreArguments],
     ) -> None:
         check_saver(checkpointer)
         if strategy is not None and not isinstance(strategy, Strategy):
             raise TypeError(f"strategy must be an instance of Strategy, not {strategy!r}")
         check_callable("clock", clock)
-        if grace_seconds is not None:
-            grace_seconds = positive_seconds("grace_seconds", grace_seconds)
+        if options is not None and not isinstance(options, SweepOptions):
+            raise TypeError(f"options must be SweepOptions, not {type(options).__name__}")
         if orphan_age_seconds is not None:
             orphan_age_seconds = positive_seconds("orphan_age_seconds", orphan_age_seconds)
         self._settings = SweepSettings(
             policy=policy,
             policy_resolver=policy_resolver,
-            enable_coordination=enable_coordination,
             safe_delete=safe_delete,
             on_before_delete=on_before_delete,
             on_sweep_complete=on_sweep_complete,
             on_after_delete=on_after_delete,
-            batch_size=batch_size,
-            max_deletes_per_sweep=max_deletes_per_sweep,
-            grace_seconds=grace_seconds,
+            options=(options or SweepOptions()).with_arguments(
+                {
+                    "enable_coordination": enable_coordination,
+                    "batch_size": batch_size,
+                    "max_deletes_per_sweep": max_deletes_per_sweep,
+                    "grace_seconds": grace_seconds,
+                    "max_delete_percent": max_delete_percent,
+                    **more,
+                }
+            ),
             orphan_age_seconds=orphan_age_seconds,
-            max_delete_percent=max_delete_percent,
             audit_log=audit_log,
         )
         self._strategy = strategy or detect_strategy(checkpointer)
@@ -156,13 +171,13 @@ class TTLSweeper(UndoMethods, OrphanMethods):
                 f"max_checkpoints_per_thread is not supported for {saver} "
                 f"({strategy} cannot prune); leave the rule out"
             )
-        if self._settings.grace_seconds is not None and not isinstance(self._strategy, HasTrash):
+        if self._settings.options.grace is not None and not isinstance(self._strategy, HasTrash):
             raise ValueError(
                 f"grace_seconds is not supported for {saver} "
                 f"({strategy} has no trash, what it deletes is gone); "
                 "leave it out, and keep copies by on_before_delete where you need them"
             )
-        if self._settings.enable_coordination and not isinstance(self._strategy, HasLock):
+        if self._settings.options.coordinate and not isinstance(self._strategy, HasLock):
             logger.warning(
                 "enable_coordination has no effect for %s: %s has no lock that instances share",
                 saver,

@@ -42,7 +42,7 @@ from langgraph_ephemeral_checkpointer.reports.status import ThreadStatus, thread
 __all__ = ["Program", "Status", "Sweep"]
 
 
-class Status(Executable):
+class Status(Executable, takes=options.RULES):
     """Show every thread: idle time, age, checkpoints, and by which rule it is expired."""
 
     backend: str | None = options.BACKEND_OR_FILE
@@ -53,10 +53,6 @@ class Status(Executable):
     all_tenants: bool = options.ALL_TENANTS
     config: str | None = options.CONFIG
     resolver: str | None = options.RESOLVER
-    idle_ttl: float | None = options.IDLE_TTL
-    hard_age_ttl: float | None = options.HARD_AGE_TTL
-    max_checkpoints: int | None = options.MAX_CHECKPOINTS
-    interrupted_ttl: float | None = options.INTERRUPTED_TTL
     expired: bool = arg(False, help="Show only threads that a sweep would delete.")
     limit: int | None = arg(
         None, parser=options.count, help="Show at most N threads, in the order of the storage."

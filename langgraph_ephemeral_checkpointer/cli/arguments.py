@@ -15,6 +15,7 @@ One word of a command that has an operand may stand without its option.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -23,10 +24,13 @@ from clypi import Command
 
 from langgraph_ephemeral_checkpointer.cli.executable import Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
+from langgraph_ephemeral_checkpointer.cli.options import doubt_of
 from langgraph_ephemeral_checkpointer.common.conninfo import shown
 
 HELP = ("-h", "--help")
 VERSION = "--version"
+
+logger = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Command)
 
@@ -81,7 +85,7 @@ def choose(
 
 
 def read(chosen: Chosen[C]) -> C | HelpWanted:
-    """Read the options of a command.
+    """Read the options of a command; values that may mean something else are logged.
 
     Raises:
         UsageError: An option that is unknown, given twice, without a value, with a value that
@@ -92,6 +96,7 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
     given: dict[str, Any] = {}
     # A word that begins with "-" is never an operand: it would have been an option.
     bare = command.operand() if issubclass(command, Executable) else None
+    renamed = command.renamed() if issubclass(command, Executable) else {}
     operand = None if bare is None else command.options()[bare].display_name
     words = iter(chosen.words)
     for word in words:
@@ -101,6 +106,8 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
         if operand is not None and not word.startswith("-"):
             name, equals, value = operand, "=", word
         if name not in options:
+            if new := renamed.get(name):
+                raise UsageError(f"{name} is called {new} now")
             raise UsageError(_unknown(word, options))
         option = options[name]
         if option.name in given:
@@ -120,6 +127,8 @@ def read(chosen: Chosen[C]) -> C | HelpWanted:
             given[option.name] = option.parser(value)
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from None
+        if (doubt := doubt_of(option.parser, value)) is not None:
+            logger.warning("%s: %s", name, doubt)
     for option in options.values():
         if option.name not in given and not option.has_default():
             raise UsageError(f"{option.display_name} is required")

@@ -52,6 +52,7 @@ class Console:
         self.stderr_colour = not plain and _is_terminal(stderr)
         self.structured = False
         """Messages are JSON objects, for machines."""
+        self._held: list[tuple[str, str, dict[str, Any]]] | None = None
         self.output_closed = stdout is None
         """Nobody reads standard output any more; what is written to it is dropped."""
 
@@ -126,6 +127,22 @@ class Console:
             os.dup2(nowhere, self._stdout.fileno())
             os.close(nowhere)
 
+    def hold(self) -> None:
+        """Hold messages back, until it is known how and whether they are wanted."""
+        self._held = []
+
+    def forget(self) -> None:
+        """Drop the messages that are held back: nothing is done, so they are about nothing."""
+        self._held = None
+
+    def release(self, first: str | None = None, **fields: Any) -> None:
+        """Write a message, if one is given, then those that were held back, and hold no more."""
+        held, self._held = self._held or [], None
+        if first is not None:
+            self.message(first, **fields)
+        for text, level, told in held:
+            self.message(text, level=level, **told)
+
     def message(self, text: str, *, level: str = "info", **fields: Any) -> None:
         """Write a message to standard error, as one line.
 
@@ -134,13 +151,17 @@ class Console:
             level: For machines, as are the other fields.
             fields: What the text says, by name.
         """
-        if self.structured:
+        if self._held is not None:
+            self._held.append((text, level, fields))
+        elif self.structured:
             self._to_stderr(self._record(level, text, fields))
         else:
-            self._to_stderr(f"{self.redact(text)}\n")
+            label = f"{level}: " if "logger" in fields else ""
+            self._to_stderr(f"{label}{self.redact(text)}\n")
 
     def failure(self, text: str, **fields: Any) -> None:
         """Write the message of a failure to standard error, as one line."""
+        self.release()
         if self.structured:
             self.message(text, level="error", **fields)
             return
@@ -239,10 +260,7 @@ class _ToConsole(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         cause = "" if error is None else f" ({type(error).__name__}: {error})"
         level, text = record.levelname.lower(), f"{record.getMessage()}{cause}"
-        if self._console.structured:
-            self._console.message(text, level=level, logger=record.name)
-        else:
-            self._console.message(f"{level}: {text}")
+        self._console.message(text, level=level, logger=record.name)
         if error is not None:
             self._console.traceback(error)
 

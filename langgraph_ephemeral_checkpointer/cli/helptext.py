@@ -9,37 +9,29 @@ from typing import Any
 
 from clypi import Command
 
+from langgraph_ephemeral_checkpointer.cli import options
+from langgraph_ephemeral_checkpointer.common.kinds import KINDS
+
 _INDENT = "  "
 _NARROW, _WIDE = 60, 100
 
-# What stands for an option's value, where its name says nothing about the form.
-_METAVARS = {
+# What stands for an option's value: by what its values are, else by its name.
+_BY_PARSER = {
+    **{kind.from_line: kind.metavar for kind in KINDS},
+    options.durations: "DURATIONS",
+    options.path: "FILE",
+    options.dotted: "MODULE:FUNCTION",
+    options.port: "PORT",
+}
+_BY_NAME = {
     "backend": "KIND",
-    "idle_ttl": "DURATION",
-    "hard_age_ttl": "DURATION",
-    "interrupted_ttl": "DURATION",
-    "max_checkpoints": "N",
-    "limit": "N",
     "table": "NAME",
     "schema": "NAME",
     "tenant": "NAME",
     "maintenance_role": "NAME",
     "target_dsn": "DSN",
-    "grace": "DURATION",
-    "older_than": "DURATION",
-    "generation": "N",
-    "batch_size": "N",
-    "max_deletes": "N",
-    "config": "FILE",
-    "audit_log": "FILE",
-    "resolver": "MODULE:FUNCTION",
-    "max_delete_percent": "PERCENT",
-    "interval": "DURATION",
-    "metrics_port": "PORT",
     "metrics_host": "ADDRESS",
-    "unready_after": "N",
     "log_format": "FORMAT",
-    "at": "DURATIONS",
 }
 
 
@@ -52,7 +44,7 @@ def help_of(command: type[Command], width: int, heading: Callable[[str], str] = 
         heading: Makes a heading out of its text.
     """
     width = min(max(width, _NARROW), _WIDE)
-    options = [option for option in command.options().values() if not option.hidden]
+    shown = [option for option in command.options().values() if not option.hidden]
     commands = [one for one in command.subcommands().values() if one]
     usage = [*command.full_command(), *(["COMMAND"] if commands else []), "[OPTIONS]"]
     blocks = [
@@ -60,9 +52,9 @@ def help_of(command: type[Command], width: int, heading: Callable[[str], str] = 
         textwrap.fill(_docstring(command), width),
         _table(heading("Commands:"), [(one.prog(), _docstring(one)) for one in commands], width),
     ]
-    for group in dict.fromkeys(option.group for option in options):
+    for group in dict.fromkeys(option.group for option in shown):
         title = f"{group.capitalize()}s:" if group else "Options:"
-        rows = [(_usage(option), option.help or "") for option in options if option.group == group]
+        rows = [(_usage(option), option.help or "") for option in shown if option.group == group]
         blocks.append(_table(heading(title), rows, width))
     blocks.append(command.epilog() or "")
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -73,8 +65,10 @@ def _docstring(command: type[Command]) -> str:
 
 
 def _usage(option: Any) -> str:
-    value = "" if option.nargs == 0 else f" {_METAVARS.get(option.name, option.name.upper())}"
-    return f"{option.display_name}{value}"
+    if option.nargs == 0:
+        return str(option.display_name)
+    known = _BY_PARSER.get(option.parser) or _BY_NAME.get(option.name, option.name.upper())
+    return f"{option.display_name} {known}"
 
 
 def _table(title: str, rows: list[tuple[str, str]], width: int) -> str:

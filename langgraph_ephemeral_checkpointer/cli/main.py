@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.failure("interrupted")
         return INTERRUPTED
     except UsageError as error:
+        console.forget()
         console.traceback(error)
         console.failure(f"{error}; see --help")
         return WRONG_USAGE
@@ -55,9 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str], console: Console) -> int:
+    console.hold()
     chosen = choose(Program, words)
     wanted = read(chosen) if isinstance(chosen, Chosen) else chosen
     if isinstance(wanted, Executable):
+        console.structured = getattr(wanted, "log_format", None) == "json"
+        if not wanted.names_rules():
+            console.release()
         return wanted.execute(console)
     if isinstance(wanted, HelpWanted):
         width = shutil.get_terminal_size((80, 24)).columns

@@ -6,6 +6,7 @@ options it takes and gives them these declarations.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -14,9 +15,12 @@ from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.common.conninfo import shown
-from langgraph_ephemeral_checkpointer.common.durations import parse_duration
+from langgraph_ephemeral_checkpointer.common.durations import doubt, parse_duration
+from langgraph_ephemeral_checkpointer.common.kinds import KINDS, declared
+from langgraph_ephemeral_checkpointer.common.kinds import count as count
+from langgraph_ephemeral_checkpointer.common.kinds import duration as duration
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
-from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
+from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules.reading import BACKENDS
 from langgraph_ephemeral_checkpointer.strategies.opening import TenantPlace
@@ -25,10 +29,14 @@ from langgraph_ephemeral_checkpointer.strategies.registry import STORAGES
 TENANT_BACKEND = next(storage.name for storage in STORAGES if storage.has_tenants)
 PLAIN_BACKENDS = tuple(one for one in BACKENDS if one != TENANT_BACKEND)
 
-_COUNT = re.compile(r"[0-9]{1,18}")
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _DOTTED = re.compile(r"[^\W0-9][\w.]*:[^\W0-9][\w.]*")
+_PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65535
+
+RULES = {"rule": declared(TTLPolicy)}
+SWEEPING = {**RULES, "sweep option": [one for one in declared(SweepOptions) if not one.again]}
+RUNNING = {**RULES, "sweep option": declared(SweepOptions)}
+"""What commands take: rules alone, how to sweep besides, and that again and again."""
 
 
 def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
@@ -52,18 +60,6 @@ def backend_with_trash(raw: Any) -> str:
     return one_of(PLAIN_BACKENDS)(raw)
 
 
-def count(raw: Any) -> int:
-    """Read a whole number >= 1."""
-    if not _COUNT.fullmatch(raw) or int(raw) < 1:
-        raise ValueError(f"{shown(raw)} is no whole number >= 1")
-    return int(raw)
-
-
-def duration(raw: Any) -> float:
-    """Read a duration, in seconds."""
-    return parse_duration(raw)
-
-
 def dsn(raw: Any) -> Dsn:
     """Read where the storage is."""
     if not raw:
@@ -72,10 +68,10 @@ def dsn(raw: Any) -> Dsn:
 
 
 def path(raw: Any) -> str:
-    """Read the name of a file."""
+    """Read the name of a file; a ``~`` at its beginning is expanded."""
     if not raw or "\0" in raw:
         raise ValueError("it is empty" if not raw else "no file has such a name")
-    return str(raw)
+    return os.path.expanduser(str(raw))  # noqa: PTH111 - of an unknown user it stays as it is
 
 
 def dotted(raw: Any) -> str:
@@ -85,16 +81,9 @@ def dotted(raw: Any) -> str:
     return str(raw)
 
 
-def percent(raw: Any) -> float:
-    """Read a share."""
-    if not _NUMBER.fullmatch(raw):
-        raise ValueError(f"{shown(raw)} is no number of percent")
-    return checked_percent("it", float(raw))
-
-
 def port(raw: Any) -> int:
     """Read the number of a port; 0 is any that is free."""
-    if not _COUNT.fullmatch(raw) or int(raw) > _LAST_PORT:
+    if not _PORT.fullmatch(raw) or int(raw) > _LAST_PORT:
         raise ValueError(f"{shown(raw)} is no port")
     return int(raw)
 
@@ -104,6 +93,13 @@ def durations(raw: Any) -> tuple[float, ...]:
     return tuple(parse_duration(part.strip()) for part in str(raw).split(","))
 
 
+def doubt_of(parser: Any, raw: str) -> str | None:
+    """Say what a value may mean instead of what its parser makes of it; None where it is clear."""
+    if parser is durations:
+        return next(filter(None, (doubt(part.strip()) for part in raw.split(","))), None)
+    return next((kind.doubt(raw) for kind in KINDS if kind.from_line is parser), None)
+
+
 def text(raw: Any) -> str:
     """Read a word that is not empty."""
     if not raw:
@@ -111,21 +107,25 @@ def text(raw: Any) -> str:
     return str(raw)
 
 
-PLAIN_BACKEND: str = arg(
+_TELLS = "Not needed where the DSN tells: postgresql://..., sqlite:///FILE, or an SQLite file."
+
+PLAIN_BACKEND: str | None = arg(
+    None,
     parser=backend_with_trash,
     help=f"The kind of storage, one of: {', '.join(PLAIN_BACKENDS)}. memory is an empty saver, to "
-    "try the command with. Required.",
+    f"try the command with. {_TELLS}",
 )
-BACKEND: str = arg(
+BACKEND: str | None = arg(
+    None,
     parser=one_of(BACKENDS),
     help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
-    "the command with. Required.",
+    f"the command with. {_TELLS}",
 )
 BACKEND_OR_FILE: str | None = arg(
     None,
     parser=one_of(BACKENDS),
     help=f"The kind of storage, one of: {', '.join(BACKENDS)}. memory is an empty saver, to try "
-    "the command with. Required, here or in the rules file.",
+    f"the command with. May stand in the rules file. {_TELLS}",
 )
 DSN: Dsn | None = arg(
     None,
@@ -163,32 +163,6 @@ ALL_TENANTS: bool = arg(
     group="tenant-postgres option",
     help="Every tenant in turn, for a role that sees them all (see 'ddl --maintenance-role').",
 )
-IDLE_TTL: float | None = arg(
-    None,
-    parser=duration,
-    group="rule",
-    help="Expire threads without a new checkpoint for this long. Durations are seconds, or 90s, "
-    "15m, 2h, 1h30m, 7d, 4w.",
-)
-HARD_AGE_TTL: float | None = arg(
-    None,
-    parser=duration,
-    group="rule",
-    help="Expire threads whose first checkpoint is older than this, used or not.",
-)
-MAX_CHECKPOINTS: int | None = arg(
-    None,
-    parser=count,
-    group="rule",
-    help="Keep only the newest N checkpoints of each thread, and what they need.",
-)
-INTERRUPTED_TTL: float | None = arg(
-    None,
-    parser=duration,
-    group="rule",
-    help="Expire threads that wait for a human answer after this long; without it, they are "
-    "kept by the idle rule.",
-)
 CONFIG: str | None = arg(
     None,
     parser=path,
@@ -199,25 +173,6 @@ RESOLVER: str | None = arg(
     None,
     parser=dotted,
     help="A Python function from a thread id to its policy, as module:function.",
-)
-BATCH_SIZE: int | None = arg(
-    None, parser=count, help="Threads per delete transaction (default: 500)."
-)
-COORDINATE: bool = arg(
-    False,
-    help="Do nothing while another instance sweeps the same tables with this option "
-    "(Postgres only).",
-)
-GRACE: float | None = arg(
-    None,
-    parser=duration,
-    help="Keep what is deleted in the trash for this long; needs 'setup' once.",
-)
-MAX_DELETE_PERCENT: float | None = arg(
-    None,
-    parser=percent,
-    help="Refuse to sweep if the rules match more than this share of all threads, as after a "
-    "wrong unit. Costs a second scan.",
 )
 AUDIT_LOG: str | None = arg(
     None,
@@ -290,17 +245,13 @@ def place_of(command: Any, backend: str) -> TenantPlace | None:
     return None
 
 
-class HasRules(Protocol):
-    """A command that takes the rules of a policy."""
-
-    idle_ttl: float | None
-    hard_age_ttl: float | None
-    max_checkpoints: int | None
-    interrupted_ttl: float | None
+def given(command: Any, where: type) -> dict[str, Any]:
+    """Give what a command line says of the options that a dataclass declares, by field."""
+    said = {one.name: getattr(command, one.key, None) for one in declared(where)}
+    return {name: value for name, value in said.items() if value is not None and value is not False}
 
 
-def policy_of(command: HasRules) -> TTLPolicy | None:
+def policy_of(command: Any) -> TTLPolicy | None:
     """Make the policy that the options of a command ask for; None if none of them is given."""
-    names = ("idle_ttl", "hard_age_ttl", "max_checkpoints", "interrupted_ttl")
-    rules = [getattr(command, name, None) for name in names]
-    return None if all(rule is None for rule in rules) else TTLPolicy(*rules)
+    rules = given(command, TTLPolicy)
+    return TTLPolicy(**rules) if rules else None

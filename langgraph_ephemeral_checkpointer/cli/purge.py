@@ -15,6 +15,7 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
+from langgraph_ephemeral_checkpointer.cli.settings import backend_of
 from langgraph_ephemeral_checkpointer.cli.tenants import every_tenant
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
@@ -27,7 +28,7 @@ _WIDTHS = (12,)
 class PurgeMessages(Executable):
     """Take exchanges that began too long ago out of every thread; the threads stay."""
 
-    backend: str = options.BACKEND
+    backend: str | None = options.BACKEND
     dsn: Dsn | None = options.DSN
     table: str | None = options.TABLE
     schema: str | None = options.SCHEMA
@@ -49,9 +50,10 @@ class PurgeMessages(Executable):
             age = check_age(self.older_than, "--older-than")
         except ValueError as error:
             raise UsageError(str(error)) from error
-        place = options.place_of(self, self.backend)
+        backend = backend_of(self, os.environ)
+        place = options.place_of(self, backend)
         incomplete = 0
-        with open_saver(self.backend, self.dsn, os.environ, console, place=place) as saver:
+        with open_saver(backend, self.dsn, os.environ, console, place=place) as saver:
             for tenant in tenants_of(saver):
                 with console.progress(lambda: "purging old messages"):
                     result = purge(saver, tenant, age, dry_run=self.dry_run)

@@ -74,6 +74,7 @@ class Runner:
         metrics: Counts what is done.
         write_json: Write each result to standard output too.
         once: Stop after the first sweep.
+        dry_run: Write nothing, and tell what live sweeps would do.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Runner:
         metrics: SweepMetrics | None = None,
         write_json: bool = False,
         once: bool = False,
+        dry_run: bool = False,
     ) -> None:
         self._settings = settings
         self._savers = savers
@@ -94,6 +96,7 @@ class Runner:
         self._metrics = metrics
         self._write_json = write_json
         self._once = once
+        self._dry_run = dry_run
         self._deleted = 0
         self._reported = False
         self._fatal: Exception | None = None
@@ -155,7 +158,7 @@ class Runner:
                 if self._sweeper is not None:
                     sweeper.go_on_from(self._sweeper)
                 self._sweeper = sweeper
-                result = await sweeper.asweep()
+                result = await sweeper.asweep(dry_run=self._dry_run)
                 failure = self._tell(result)
         except asyncio.CancelledError:
             self._console.message(
@@ -176,7 +179,8 @@ class Runner:
         self._health.note(failure)
         # It has said once that coordination has no effect here.
         if self._sweeper is not None and not isinstance(self._sweeper.strategy, HasLock):
-            self._settings = replace(self._settings, coordinate=False)
+            once_said = replace(self._settings.sweep, coordinate=False)
+            self._settings = replace(self._settings, sweep=once_said)
 
     def _note_deleted(self, thread_id: str, reason: str) -> None:
         self._deleted += 1
@@ -197,6 +201,7 @@ class Runner:
         fields: dict[str, Any] = {
             "event": "sweep",
             "outcome": outcome,
+            "dry_run": result.dry_run,
             "deleted": len(result.deleted_thread_ids),
             "kept": len(result.kept),
             "deferred": result.deferred_count,

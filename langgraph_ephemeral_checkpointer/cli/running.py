@@ -19,12 +19,11 @@ from langgraph_ephemeral_checkpointer.cli.settings import settings_of
 from langgraph_ephemeral_checkpointer.common.lazy import remedy
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 
-DEFAULT_INTERVAL_SECONDS = 300.0
 UNREADY_AFTER = 3
 TEXT = "text/plain; charset=utf-8"
 
 
-class Run(Executable):
+class Run(Executable, takes=options.RUNNING):
     """Sweep again and again, until SIGTERM or Ctrl-C; then finish the batch and end with 0."""
 
     backend: str | None = options.BACKEND_OR_FILE
@@ -35,25 +34,10 @@ class Run(Executable):
     all_tenants: bool = options.ALL_TENANTS
     config: str | None = options.CONFIG
     resolver: str | None = options.RESOLVER
-    idle_ttl: float | None = options.IDLE_TTL
-    hard_age_ttl: float | None = options.HARD_AGE_TTL
-    max_checkpoints: int | None = options.MAX_CHECKPOINTS
-    interrupted_ttl: float | None = options.INTERRUPTED_TTL
-    interval: float | None = arg(
-        None,
-        parser=options.duration,
-        help="Pause between two sweeps, a tenth more or less at random (default: 5m).",
+    dry_run: bool = arg(
+        False, help="Delete nothing and write nothing; show what live sweeps would do."
     )
     once: bool = arg(False, help="Sweep once and end, with status 1 if that failed.")
-    max_deletes: int | None = arg(
-        None,
-        parser=options.count,
-        help="Delete at most N threads in one sweep, longest overdue first.",
-    )
-    max_delete_percent: float | None = options.MAX_DELETE_PERCENT
-    batch_size: int | None = options.BATCH_SIZE
-    coordinate: bool = options.COORDINATE
-    grace: float | None = options.GRACE
     audit_log: str | None = options.AUDIT_LOG
     hash_ids: bool = options.HASH_IDS
     metrics_port: int | None = arg(
@@ -75,9 +59,13 @@ class Run(Executable):
     log_format: str = options.LOG_FORMAT
     debug: bool = options.DEBUG
 
+    @classmethod
+    def names_rules(cls) -> bool:
+        """Name the rules before anything is deleted."""
+        return True
+
     def execute(self, console: Console) -> int:
         """Sweep until told to stop."""
-        console.structured = self.log_format == "json"
         settings = settings_of(self, os.environ)
         health = Health(self.unready_after)
         with ExitStack() as stack:
@@ -95,8 +83,11 @@ class Run(Executable):
                 metrics=metrics,
                 write_json=self.json,
                 once=self.once,
+                dry_run=self.dry_run,
             )
-            return runner.run(settings.interval or DEFAULT_INTERVAL_SECONDS)
+            dry = "dry run: nothing is written"
+            console.release(dry if self.dry_run else settings.in_words(), event="rules")
+            return runner.run(settings.sweep.interval)
 
 
 def _metrics(health: Health) -> tuple[Any, dict[str, Any]]:

@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from langgraph_ephemeral_checkpointer.cli import options
 from langgraph_ephemeral_checkpointer.cli.backends import DSN_VARIABLE, open_saver
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.common.conninfo import shown
+from langgraph_ephemeral_checkpointer.common.kinds import declared
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
-from langgraph_ephemeral_checkpointer.policy import PolicyOverride
+from langgraph_ephemeral_checkpointer.options import SweepOptions
+from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.rules import ConfiguredPolicy, Rules, RulesError, load_rules
+from langgraph_ephemeral_checkpointer.rules.words import rules_in_a_line
 from langgraph_ephemeral_checkpointer.strategies.opening import Saver, TenantPlace
 from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
-T = TypeVar("T")
-
-DEFAULT_BATCH_SIZE = 500
 HASH_KEY_VARIABLE = "LGEC_HASH_KEY"
 
 
@@ -43,12 +43,7 @@ class Settings:
     dsn_variable: str
     rules: Rules
     resolver: PolicyResolver | None
-    interval: float | None
-    batch_size: int
-    max_deletes: int | None
-    max_delete_percent: float | None
-    coordinate: bool
-    grace: float | None
+    sweep: SweepOptions
     audit_log: AuditLog | None
     place: TenantPlace | None = None
     """Whose threads, for a tenant saver."""
@@ -91,6 +86,10 @@ class Settings:
 
         return ConfiguredPolicy(policy, resolver)
 
+    def in_words(self) -> str:
+        """Say by which rules it is swept, on one line."""
+        return f"rules: {rules_in_a_line(self.rules, resolver=self.resolver is not None)}"
+
     def sweeper_for(self, saver: Saver, **more: Any) -> TTLSweeper:
         """Make the sweeper that the settings ask for.
 
@@ -107,11 +106,7 @@ class Settings:
                 saver,
                 policy,
                 policy_resolver=resolver,
-                enable_coordination=self.coordinate,
-                batch_size=self.batch_size,
-                max_deletes_per_sweep=self.max_deletes,
-                max_delete_percent=self.max_delete_percent,
-                grace_seconds=self.grace,
+                options=self.sweep,
                 audit_log=self.audit_log,
                 **more,
             )
@@ -139,33 +134,52 @@ def settings_of(command: Any, environ: Mapping[str, str], *, needs_rules: bool =
     policy = options.policy_of(command)
     if policy is not None:
         rules = replace(rules, policy=policy)
-    backend = _backend(command, rules)
+    variable = rules.database.dsn_env or DSN_VARIABLE
+    backend = backend_of(command, environ, variable=variable, file=rules.database.backend)
     if policy is None and needs_rules and path is None:
-        raise UsageError(
-            "at least one rule is required: --idle-ttl, --hard-age-ttl, --max-checkpoints or "
-            "--interrupted-ttl, or a rules file by --config"
-        )
-    file = rules.sweep
-    force = _given(command, "force")
+        flags = " or ".join(f"--{rule.key.replace('_', '-')}" for rule in declared(TTLPolicy))
+        raise UsageError(f"at least one rule is required: {flags}, or a rules file by --config")
+    sweep = replace(rules.sweep, **options.given(command, SweepOptions))
+    if _given(command, "force"):
+        sweep = replace(sweep, max_delete_percent=None)
     return Settings(
         backend=backend,
         dsn=_given(command, "dsn"),
-        dsn_variable=rules.database.dsn_env or DSN_VARIABLE,
+        dsn_variable=variable,
         rules=rules,
         resolver=_load(_given(command, "resolver")),
-        interval=_either(_given(command, "interval"), file.interval),
-        batch_size=_either(_given(command, "batch_size"), file.batch_size) or DEFAULT_BATCH_SIZE,
-        max_deletes=_either(
-            _either(_given(command, "limit"), _given(command, "max_deletes")), file.max_deletes
-        ),
-        max_delete_percent=None
-        if force
-        else _either(_given(command, "max_delete_percent"), file.max_delete_percent),
-        coordinate=bool(_given(command, "coordinate") or file.coordinate),
-        grace=_either(_given(command, "grace"), file.grace),
+        sweep=sweep,
         audit_log=_audit_log(command, environ),
         place=_place(command, backend, rules),
     )
+
+
+def backend_of(
+    command: Any,
+    environ: Mapping[str, str],
+    *,
+    variable: str = DSN_VARIABLE,
+    file: str | None = None,
+) -> str:
+    """Give the kind of storage: that of the line, of the file, or the one that the DSN tells.
+
+    Args:
+        command: A command; an option that it does not take counts as not given.
+        environ: The environment.
+        variable: Where in the environment the DSN is, if it is not on the line.
+        file: What the rules file says.
+
+    Raises:
+        UsageError: Nothing tells.
+    """
+    dsn = getattr(command, "dsn", None) or Dsn(environ.get(variable, ""))
+    backend: str | None = getattr(command, "backend", None) or file or dsn.backend()
+    if backend is None:
+        raise UsageError(
+            "--backend is required, or backend under [database] in a rules file, or a DSN that "
+            "tells: postgresql://..., sqlite:///FILE, or an SQLite file that exists"
+        )
+    return backend
 
 
 def _place(command: Any, backend: str, rules: Rules) -> TenantPlace | None:
@@ -180,24 +194,8 @@ def _place(command: Any, backend: str, rules: Rules) -> TenantPlace | None:
     )
 
 
-def _backend(command: Any, rules: Rules) -> str:
-    """Give the kind of storage.
-
-    Raises:
-        UsageError: Neither the line nor the file names one.
-    """
-    backend = _either(_given(command, "backend"), rules.database.backend)
-    if backend is None:
-        raise UsageError("--backend is required, or backend under [database] in the rules file")
-    return str(backend)
-
-
 def _given(command: Any, name: str) -> Any:
     return getattr(command, name, None)
-
-
-def _either(line: T | None, file: T | None) -> T | None:
-    return line if line is not None else file
 
 
 def _audit_log(command: Any, environ: Mapping[str, str]) -> AuditLog | None:

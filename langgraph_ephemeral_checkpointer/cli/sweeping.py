@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from clypi import arg
 
@@ -18,7 +19,7 @@ from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.result import SweepResult
 
 
-class Sweep(Executable):
+class Sweep(Executable, takes=options.SWEEPING):
     """Delete expired threads, and trim the others where --max-checkpoints is given."""
 
     backend: str | None = options.BACKEND_OR_FILE
@@ -32,20 +33,7 @@ class Sweep(Executable):
     dry_run: bool = arg(
         False, help="Delete nothing and write nothing; show what a live sweep would do."
     )
-    idle_ttl: float | None = options.IDLE_TTL
-    hard_age_ttl: float | None = options.HARD_AGE_TTL
-    max_checkpoints: int | None = options.MAX_CHECKPOINTS
-    interrupted_ttl: float | None = options.INTERRUPTED_TTL
-    limit: int | None = arg(
-        None,
-        parser=options.count,
-        help="Delete at most N threads, longest overdue first; the next sweep goes on.",
-    )
-    max_delete_percent: float | None = options.MAX_DELETE_PERCENT
     force: bool = arg(False, help="Sweep whatever --max-delete-percent or the rules file says.")
-    batch_size: int | None = options.BATCH_SIZE
-    coordinate: bool = options.COORDINATE
-    grace: float | None = options.GRACE
     no_trash: bool = arg(
         False,
         help="Erase on the spot, with what the trash has of the same threads, whatever --grace "
@@ -60,9 +48,18 @@ class Sweep(Executable):
     log_format: str = options.LOG_FORMAT
     debug: bool = options.DEBUG
 
+    @classmethod
+    def renamed(cls) -> Mapping[str, str]:
+        """Give --limit its new name, which the rules file and run have for it."""
+        return {"--limit": "--max-deletes"}
+
+    @classmethod
+    def names_rules(cls) -> bool:
+        """Name the rules before anything is deleted."""
+        return True
+
     def execute(self, console: Console) -> int:
         """Sweep once and write what was done."""
-        console.structured = self.log_format == "json"
         settings = settings_of(self, os.environ)
         if self.compact and settings.backend != "sqlite":
             raise UsageError("--compact is for --backend sqlite; Postgres has autovacuum")
@@ -76,6 +73,7 @@ class Sweep(Executable):
             if self.all_tenants:
                 every_tenant(saver)  # says what the command line can do about it
             sweeper = settings.sweeper_for(saver, on_after_delete=note)
+            console.release(None if self.dry_run else settings.in_words(), event="rules")
             try:
                 with console.progress(lambda: f"sweeping, {deleted} threads deleted"):
                     result = sweeper.sweep(dry_run=self.dry_run, no_trash=self.no_trash)

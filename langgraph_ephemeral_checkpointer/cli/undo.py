@@ -16,6 +16,7 @@ from langgraph_ephemeral_checkpointer.cli.confirm import confirm
 from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, Executable
 from langgraph_ephemeral_checkpointer.cli.output import number, row, to_json
+from langgraph_ephemeral_checkpointer.cli.settings import backend_of
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
 from langgraph_ephemeral_checkpointer.errors import TrashNotEmptyError
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
@@ -49,7 +50,7 @@ def _sweeper(
 class Setup(Executable):
     """Make the trash that 'sweep --grace' needs: tables and triggers beside the checkpoints."""
 
-    backend: str = options.PLAIN_BACKEND
+    backend: str | None = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     remove: bool = arg(False, help="Remove what setup made; asks if the trash is not empty.")
     print: bool = arg(False, help="Only write the statements, for a migration of yours.")
@@ -58,7 +59,7 @@ class Setup(Executable):
 
     def execute(self, console: Console) -> int:
         """Set up, remove, or show."""
-        with _sweeper(self.backend, self.dsn, console) as sweeper:
+        with _sweeper(backend_of(self, os.environ), self.dsn, console) as sweeper:
             if self.print:
                 for statement in sweeper.ddl():
                     console.line(f"{statement.strip()};\n")
@@ -79,7 +80,7 @@ class Setup(Executable):
 class Trash(Executable):
     """Show the threads in the trash, or empty it for good."""
 
-    backend: str = options.PLAIN_BACKEND
+    backend: str | None = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     empty: bool = arg(False, help="Erase everything in the trash now; asks first.")
     yes: bool = options.YES
@@ -88,7 +89,7 @@ class Trash(Executable):
 
     def execute(self, console: Console) -> int:
         """List the trash or empty it."""
-        with _sweeper(self.backend, self.dsn, console) as sweeper:
+        with _sweeper(backend_of(self, os.environ), self.dsn, console) as sweeper:
             found = sweeper.trash()
             if self.empty:
                 if found:
@@ -116,7 +117,7 @@ class Trash(Executable):
 class Restore(Executable):
     """Put a thread back out of the trash, row by row as it was."""
 
-    backend: str = options.PLAIN_BACKEND
+    backend: str | None = options.PLAIN_BACKEND
     dsn: Dsn | None = options.DSN
     thread: str = arg(
         parser=str,
@@ -137,7 +138,7 @@ class Restore(Executable):
 
     def execute(self, console: Console) -> int:
         """Restore one thread."""
-        with _sweeper(self.backend, self.dsn, console) as sweeper:
+        with _sweeper(backend_of(self, os.environ), self.dsn, console) as sweeper:
             entry = sweeper.restore(self.thread, generation=self.generation)
         console.line(f"restored {console.quote(entry.thread_id)}, {number(entry.rows, 'row')}")
         return DONE
@@ -146,7 +147,7 @@ class Restore(Executable):
 class Orphans(Executable):
     """Show rows that no checkpoint leads to, left by runs whose thread was deleted."""
 
-    backend: str = options.BACKEND
+    backend: str | None = options.BACKEND
     dsn: Dsn | None = options.DSN
     table: str | None = options.TABLE
     schema: str | None = options.SCHEMA
@@ -164,8 +165,9 @@ class Orphans(Executable):
 
     def execute(self, console: Console) -> int:
         """Find orphans, or delete them."""
-        place = options.place_of(self, self.backend)
-        with _sweeper(self.backend, self.dsn, console, self.older_than, place) as sweeper:
+        backend = backend_of(self, os.environ)
+        place = options.place_of(self, backend)
+        with _sweeper(backend, self.dsn, console, self.older_than, place) as sweeper:
             if self.delete:
                 gone = sweeper.delete_orphans()
                 console.line(

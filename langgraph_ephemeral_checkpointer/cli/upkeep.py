@@ -13,10 +13,9 @@ from langgraph_ephemeral_checkpointer.cli.console import Console
 from langgraph_ephemeral_checkpointer.cli.executable import DONE, FAILED, Executable
 from langgraph_ephemeral_checkpointer.cli.failures import UsageError
 from langgraph_ephemeral_checkpointer.cli.output import to_json
-from langgraph_ephemeral_checkpointer.common.durations import format_duration
 from langgraph_ephemeral_checkpointer.common.secrets import Dsn
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy
-from langgraph_ephemeral_checkpointer.rules import Rules, RulesError, load_rules
+from langgraph_ephemeral_checkpointer.rules import RulesError, load_rules
+from langgraph_ephemeral_checkpointer.rules.words import rules_in_words
 from langgraph_ephemeral_checkpointer.strategies.sqlite.compact import Compaction, compact_sqlite
 
 
@@ -44,33 +43,9 @@ class Check(Executable):
             for problem in error.problems:
                 console.failure(problem.text(error.path))
             return FAILED
-        for line in _described(rules):
+        for line in rules_in_words(rules):
             console.line(line)
         return DONE
-
-
-def _described(rules: Rules) -> list[str]:
-    lines = [f"line {rule.line}: {_outcome(rule.policy)}" for rule in rules.rules]
-    default = "kept" if rules.policy is None else _outcome(rules.policy)
-    return [*lines, f"{'every other' if lines else 'every'} thread: {default}"]
-
-
-def _outcome(policy: TTLPolicy | None) -> str:
-    if policy is None:
-        return "kept"
-    parts = []
-    for text, seconds in (
-        ("deleted when idle for {}", policy.idle_ttl_seconds),
-        ("deleted when {} old", policy.hard_age_ttl_seconds),
-        ("deleted when a human has not answered for {}", policy.interrupted_ttl_seconds),
-    ):
-        if seconds is not None:
-            parts.append(text.format(format_duration(seconds)))
-    if policy.max_checkpoints_per_thread is not None:
-        after = getattr(policy, "trim_after_idle_seconds", None)
-        when = "" if after is None else f" when idle for {format_duration(after)}"
-        parts.append(f"trimmed to {policy.max_checkpoints_per_thread} checkpoints{when}")
-    return ", ".join(parts)
 
 
 class Compact(Executable):

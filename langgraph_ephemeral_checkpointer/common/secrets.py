@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from langgraph_ephemeral_checkpointer.common import conninfo
+from langgraph_ephemeral_checkpointer.common.dsn import backend_by_dsn, plain
 
 HIDDEN = "***"
 
@@ -22,10 +23,11 @@ class Dsn:
         text: As the user gave it.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "_typed")
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = plain(text)
+        self._typed = text
 
     def __repr__(self) -> str:
         return f"Dsn({HIDDEN})"
@@ -34,13 +36,17 @@ class Dsn:
         return bool(self._text)
 
     def reveal(self) -> str:
-        """Give the text, to connect with and for nothing else."""
+        """Give the text as a driver takes it, to connect with and for nothing else."""
         return self._text
 
     def shown(self) -> str:
         """Give the text for a message, or words instead where it may hold a password."""
         known = "@" in self._text or "password" in self._text.lower()
         return "the file that the DSN names" if known else repr(self._text)
+
+    def backend(self) -> str | None:
+        """Give the backend that it tells by its form or its file; None where it tells none."""
+        return backend_by_dsn(self._typed)
 
     def is_url(self) -> bool:
         """Say whether it has the form of a URL."""
@@ -61,7 +67,7 @@ class Dsn:
         found |= {os.environ.get("PGPASSWORD", "")}
         found |= {unquote(secret) for secret in found}
         if len(found - {""}) > 0:
-            found.add(self._text)
+            found |= {self._text, self._typed}
         return found - {""}
 
     @staticmethod

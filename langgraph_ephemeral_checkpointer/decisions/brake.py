@@ -6,29 +6,6 @@ too much: then nearly everything is expired at once, which no ordinary day looks
 
 from __future__ import annotations
 
-import math
-
-
-def checked_percent(name: str, value: object) -> float:
-    """Check a share.
-
-    Args:
-        name: What to call it in the error.
-        value: A number of percent.
-
-    Returns:
-        The number as it is.
-
-    Raises:
-        TypeError: Not a number.
-        ValueError: Not > 0, or > 100.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number of percent, not {type(value).__name__}")
-    if not math.isfinite(value) or not 0 < value <= 100:
-        raise ValueError(f"{name} must be > 0 and <= 100, not {value!r}")
-    return value
-
 
 def refusal(expired: int, threads: int, percent: float) -> str | None:
     """Say why a sweep must not go on, or None if it may.

@@ -8,9 +8,9 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from langgraph_ephemeral_checkpointer.common.arguments import positive_seconds
 from langgraph_ephemeral_checkpointer.engine.shielding import acts_for
 from langgraph_ephemeral_checkpointer.errors import RetentionError, RetryableError
-from langgraph_ephemeral_checkpointer.policy import positive_seconds
 
 logger = logging.getLogger(__name__)
 

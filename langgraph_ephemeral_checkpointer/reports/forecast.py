@@ -9,9 +9,10 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_ephemeral_checkpointer.common.arguments import positive_seconds
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, judge
 from langgraph_ephemeral_checkpointer.errors import AsyncRequiredError
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.reports.survey import Survey
 from langgraph_ephemeral_checkpointer.strategies.base import Strategy
 from langgraph_ephemeral_checkpointer.strategies.registry import check_saver, detect_strategy

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.rules.loading import load_rules, policy_from_config
 from langgraph_ephemeral_checkpointer.rules.model import (
     ConfiguredPolicy,
@@ -19,7 +20,6 @@ from langgraph_ephemeral_checkpointer.rules.model import (
     Rule,
     Rules,
     RulesError,
-    SweepOptions,
 )
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from langgraph_ephemeral_checkpointer.rules.model import (
 from langgraph_ephemeral_checkpointer.rules.platform import read_langgraph_json
 from langgraph_ephemeral_checkpointer.rules.reading import read_toml
 
+logger = logging.getLogger(__name__)
+
 
 def load_rules(path: str | os.PathLike[str]) -> Rules:
     """Read a rules file, or the ``checkpointer.ttl`` of a ``langgraph.json``.
+
+    What is doubtful in it, such as a short duration without a unit, is logged as a warning.
 
     Args:
         path: A file whose name ends in ``.json`` is taken for a ``langgraph.json``.
@@ -35,6 +40,8 @@ def load_rules(path: str | os.PathLike[str]) -> Rules:
     rules, problems = read(text)
     if problems:
         raise RulesError(shown, problems)
+    for doubtful in rules.doubts:
+        logger.warning("%s", doubtful.text(shown))
     return rules
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from langgraph_ephemeral_checkpointer.errors import RetentionError
+from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
 
@@ -74,18 +75,6 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """How to sweep; None where the file says nothing. Durations are seconds."""
-
-    interval: float | None = None
-    batch_size: int | None = None
-    max_deletes: int | None = None
-    max_delete_percent: float | None = None
-    coordinate: bool | None = None
-    grace: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DatabaseOptions:
     """Where the threads are; None where the file says nothing."""
 
@@ -111,12 +100,14 @@ class Rules:
         rules: In order; the first that matches a thread counts, and replaces ``policy`` whole.
         sweep: How to sweep.
         database: Where.
+        doubts: What is no mistake, but may mean something else than it says.
     """
 
     policy: TTLPolicy | None = None
     rules: tuple[Rule, ...] = ()
     sweep: SweepOptions = field(default_factory=SweepOptions)
     database: DatabaseOptions = field(default_factory=DatabaseOptions)
+    doubts: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def need_tenant(self) -> bool:

@@ -14,9 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy, TTLPolicy, positive_seconds
-from langgraph_ephemeral_checkpointer.rules.model import Problem, Rules, SweepOptions
-from langgraph_ephemeral_checkpointer.rules.reading import count
+from langgraph_ephemeral_checkpointer.common.arguments import positive_seconds
+from langgraph_ephemeral_checkpointer.common.kinds import count_in
+from langgraph_ephemeral_checkpointer.options import SweepOptions
+from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy, TTLPolicy
+from langgraph_ephemeral_checkpointer.rules.model import Problem, Rules
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ def _read(ttl: Mapping[str, Any], text: str) -> tuple[Rules, Sequence[Problem]]:
     def complain(key: str, message: str) -> None:
         problems.append(Problem(_line(text, key), f"checkpointer.ttl.{key}", message))
 
-    def minutes(key: str, default: float | None) -> float | None:
+    def minutes(key: str, default: float) -> float:
         value = ttl.get(key)
         if value is None:
             return default
@@ -64,17 +66,17 @@ def _read(ttl: Mapping[str, Any], text: str) -> tuple[Rules, Sequence[Problem]]:
     strategy = ttl.get("strategy", "delete")
     if strategy not in STRATEGIES:
         complain("strategy", f"must be one of {', '.join(STRATEGIES)}")
-    after = minutes("default_ttl", None)
-    if after is None and not problems:
+    after = minutes("default_ttl", 0)
+    if not after and not problems:
         complain("default_ttl", "is missing, so nothing ever expires")
     limit = DEFAULT_SWEEP_LIMIT
     if ttl.get("sweep_limit") is not None:
         try:
-            limit = count(ttl["sweep_limit"])
+            limit = count_in(ttl["sweep_limit"])
         except ValueError as error:
             complain("sweep_limit", str(error))
     interval = minutes("sweep_interval_minutes", DEFAULT_INTERVAL_MINUTES * 60)
-    if problems or after is None:
+    if problems:
         return Rules(), problems
     policy = (
         TTLPolicy(idle_ttl_seconds=after, interrupted_ttl_seconds=after)

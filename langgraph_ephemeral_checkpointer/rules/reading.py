@@ -9,16 +9,15 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from langgraph_ephemeral_checkpointer.common.durations import parse_duration
-from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
-from langgraph_ephemeral_checkpointer.policy import TTLPolicy, positive_seconds
-from langgraph_ephemeral_checkpointer.rules.model import (
-    DatabaseOptions,
-    Problem,
-    Rule,
-    Rules,
-    SweepOptions,
+from langgraph_ephemeral_checkpointer.common.kinds import (
+    Option,
+    declared,
+    flag_in,
+    value_shown,
 )
+from langgraph_ephemeral_checkpointer.options import SweepOptions
+from langgraph_ephemeral_checkpointer.policy import TTLPolicy
+from langgraph_ephemeral_checkpointer.rules.model import DatabaseOptions, Problem, Rule, Rules
 from langgraph_ephemeral_checkpointer.rules.positions import KeyPath, line_of, lines_of_keys
 from langgraph_ephemeral_checkpointer.strategies.registry import STORAGES, storage_named
 
@@ -48,36 +47,10 @@ def _not_toml(error: tomllib.TOMLDecodeError, text: str) -> Problem:
     return Problem(line, None, f"this is no TOML: {error}")
 
 
-def duration(value: object) -> float:
-    """Read seconds, or text such as ``7d``."""
-    if isinstance(value, str):
-        return parse_duration(value)
-    return positive_seconds("a duration", value)
-
-
-def count(value: object) -> int:
-    """Read a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"must be a whole number >= 1, not {_shown(value)}")
-    return value
-
-
-def percent(value: object) -> float:
-    """Read a share."""
-    return checked_percent("it", value)
-
-
-def flag(value: object) -> bool:
-    """Read true or false."""
-    if not isinstance(value, bool):
-        raise TypeError(f"must be true or false, not {_shown(value)}")
-    return value
-
-
 def text(value: object) -> str:
     """Read a text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"must be a text that is not empty, not {_shown(value)}")
+        raise TypeError(f"must be a text that is not empty, not {value_shown(value)}")
     return value
 
 
@@ -97,7 +70,7 @@ def regex(value: object) -> re.Pattern[str]:
 def backend(value: object) -> str:
     """Read the kind of a storage."""
     if value not in BACKENDS:
-        raise ValueError(f"must be one of {', '.join(BACKENDS)}, not {_shown(value)}")
+        raise ValueError(f"must be one of {', '.join(BACKENDS)}, not {value_shown(value)}")
     return str(value)
 
 
@@ -110,27 +83,14 @@ def variable(value: object) -> str:
     return text(value)
 
 
-_POLICY: dict[str, Reader] = {
-    "idle_ttl": duration,
-    "hard_age_ttl": duration,
-    "max_checkpoints": count,
-    "interrupted_ttl": duration,
-}
-_RULE: dict[str, Reader] = {
-    "match": glob,
-    "regex": regex,
-    "tenant": glob,
-    "exempt": flag,
-    **_POLICY,
-}
-_SWEEP: dict[str, Reader] = {
-    "interval": duration,
-    "batch_size": count,
-    "max_deletes": count,
-    "max_delete_percent": percent,
-    "coordinate": flag,
-    "grace": duration,
-}
+def _table(where: type) -> dict[str, Option]:
+    return {one.key: one for one in declared(where)}
+
+
+_POLICY = _table(TTLPolicy)
+_SWEEP = _table(SweepOptions)
+_WHICH: dict[str, Reader] = {"match": glob, "regex": regex, "tenant": glob, "exempt": flag_in}
+_RULE: dict[str, Reader | Option] = {**_WHICH, **_POLICY}
 _DATABASE: dict[str, Reader] = {
     "backend": backend,
     "dsn_env": variable,
@@ -145,6 +105,7 @@ class _Reading:
         self._document = document
         self._lines = lines
         self.problems: list[Problem] = []
+        self.doubts: list[Problem] = []
 
     def rules(self) -> Rules:
         for key in self._document:
@@ -160,7 +121,7 @@ class _Reading:
             self.problems.append(
                 Problem(None, None, "there is neither a [policy] nor any [[rules]]")
             )
-        return Rules(policy, rules, sweep, database)
+        return Rules(policy, rules, sweep, database, tuple(self.doubts))
 
     def _all_rules(self, storage: str | None) -> tuple[Rule, ...]:
         found = self._document.get("rules", [])
@@ -211,9 +172,9 @@ class _Reading:
             ):
                 self._complain(where, f"at least one of {one_of} is needed{exempt}")
             return None
-        return TTLPolicy(*(values.get(key) for key in _POLICY))
+        return TTLPolicy(**{_POLICY[key].name: value for key, value in values.items()})
 
-    def _values(self, where: KeyPath, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    def _values(self, where: KeyPath, readers: Mapping[str, Reader | Option]) -> dict[str, Any]:
         table: Any = self._document.get(str(where[0]), {})
         for step in where[1:]:
             table = table[step]
@@ -226,8 +187,14 @@ class _Reading:
             if key not in readers:
                 self._complain(path, f"no such key{_did_you_mean(key, readers)}")
                 continue
+            reader = readers[key]
             try:
-                values[key] = readers[key](value)
+                if not isinstance(reader, Option):
+                    values[key] = reader(value)
+                    continue
+                values[key] = reader.kind.from_file(value)
+                if (doubt := reader.kind.doubt(value)) is not None:
+                    self.doubts.append(Problem(line_of(path, self._lines), _name(path), doubt))
             except (ValueError, TypeError) as error:
                 self._complain(path, str(error))
         return values
@@ -241,11 +208,6 @@ def _name(path: KeyPath) -> str:
     for step in path:
         name += f"[{step + 1}]" if isinstance(step, int) else f".{step}" if name else step
     return name
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 30 and not re.search(r"[@=/]", shown) else "this value"
 
 
 def _did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ def _under_lock(
     strategy: Strategy | HasTenants, settings: SweepSettings, result: SweepResult, work: Steps[None]
 ) -> Steps[None]:
     lock = strategy if isinstance(strategy, HasLock) else None
-    if not settings.enable_coordination or result.dry_run:
+    if not settings.options.coordinate or result.dry_run:
         lock = None
     if lock is not None and not (yield Work(lock.lock)):
         result.lock_held_elsewhere = True

@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
-from langgraph_ephemeral_checkpointer.common.arguments import (
-    check_callable,
-    checked_count,
-    checked_flag,
-)
-from langgraph_ephemeral_checkpointer.decisions.brake import checked_percent
+from langgraph_ephemeral_checkpointer.common.arguments import check_callable, checked_flag
 from langgraph_ephemeral_checkpointer.decisions.expiry import Reason, ThreadFacts
+from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.sweeps.audit import AuditLog
 from langgraph_ephemeral_checkpointer.types import (
@@ -32,21 +28,16 @@ class SweepSettings:
 
     Raises:
         TypeError: A callback that cannot be called, or anything else of the wrong type.
-        ValueError: A number out of range.
     """
 
     policy: TTLPolicy
     policy_resolver: PolicyResolver | None
-    enable_coordination: bool
     safe_delete: bool
     on_before_delete: OnBeforeDelete | None
     on_sweep_complete: OnSweepComplete | None
     on_after_delete: OnAfterDelete | None
-    batch_size: int
-    max_deletes_per_sweep: int | None
-    grace_seconds: float | None = None
+    options: SweepOptions
     orphan_age_seconds: float | None = None
-    max_delete_percent: float | None = None
     audit_log: AuditLog | None = None
 
     def __post_init__(self) -> None:
@@ -57,13 +48,7 @@ class SweepSettings:
                 check_callable(name, callback)
         if self.audit_log is not None and not isinstance(self.audit_log, AuditLog):
             raise TypeError(f"audit_log must be an AuditLog, not {type(self.audit_log).__name__}")
-        checked_flag("enable_coordination", self.enable_coordination)
         checked_flag("safe_delete", self.safe_delete)
-        checked_count("batch_size", self.batch_size)
-        if self.max_deletes_per_sweep is not None:
-            checked_count("max_deletes_per_sweep", self.max_deletes_per_sweep)
-        if self.max_delete_percent is not None:
-            checked_percent("max_delete_percent", self.max_delete_percent)
 
     @property
     def callbacks(self) -> dict[str, Callable[..., Any] | None]:

@@ -80,13 +80,15 @@ class Sweep:
         self._trash = SweepTrash(
             strategy,
             now=now,
-            grace_seconds=None if no_trash else settings.grace_seconds,
+            grace_seconds=None if no_trash else settings.options.grace,
             orphan_age_seconds=settings.orphan_age_seconds,
             erase=no_trash,
         )
         self._orphans = orphans
         limits = [strategy.batch_limit, self._trash.batch_limit]
-        self.batch_size = min(one for one in (settings.batch_size, *limits) if one is not None)
+        self.batch_size = min(
+            one for one in (settings.options.batch_size, *limits) if one is not None
+        )
         self.result = SweepResult(dry_run=dry_run)
         self._report = SweepReport(self.result, settings.on_after_delete, now)
         self._audit = SweepAudit(settings.audit_log, strategy, now)
@@ -120,7 +122,7 @@ class Sweep:
         """
         if not (yield from self.begin()):
             return
-        limit = self._settings.max_deletes_per_sweep
+        limit = self._settings.options.max_deletes
         if limit is None:
             yield from self._as_found()
         else:
@@ -131,7 +133,7 @@ class Sweep:
     def begin(self) -> Steps[bool]:
         """Make sure that the sweep may go on; False where it is refused, as the result says."""
         yield from self._trash.open(dry_run=self._dry_run)
-        percent = self._settings.max_delete_percent
+        percent = self._settings.options.max_delete_percent
         if percent is not None and (yield from self._is_too_much(percent)):
             return False
         if not isinstance(self._strategy, FindsOrphansFromAnywhere):

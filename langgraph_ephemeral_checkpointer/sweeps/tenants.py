@@ -58,7 +58,7 @@ class TenantSweep:
 
     def _each(self) -> Steps[None]:
         tenants = yield Work(self._strategy.tenants)
-        limit = self._settings.max_deletes_per_sweep
+        limit = self._settings.options.max_deletes
         if limit is None:
             for tenant in tenants:
                 part = self._part(tenant)

@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, trim_
 from langgraph_ephemeral_checkpointer.policy import IdleTrimPolicy
 from langgraph_ephemeral_checkpointer.rules import RulesError, load_rules
 from langgraph_ephemeral_checkpointer.rules.positions import lines_of_keys
+from langgraph_ephemeral_checkpointer.rules.words import policy_in_words, rules_in_a_line
 from tests.support import backends
 
 DAY = 86_400
@@ -141,6 +142,10 @@ MISTAKES = {
         6, "rules[2].idle_tll", "did you mean idle_ttl?",
     ),
     "no duration": ('[policy]\nidle_ttl = "soon"', 2, "policy.idle_ttl", "'soon' is no duration"),
+    "a duration in other words": (
+        '[policy]\nidle_ttl = "7 days"', 2, "policy.idle_ttl", "write 7d",
+    ),
+    "a duration of years": ('[policy]\nidle_ttl = "1y"', 2, "policy.idle_ttl", "write 365d"),
     "an empty duration": ('[policy]\nidle_ttl = ""', 2, "policy.idle_ttl", "is no duration"),
     "a duration of 0": ("[policy]\nidle_ttl = 0", 2, "policy.idle_ttl", "> 0"),
     "a negative duration": ("[policy]\nidle_ttl = -5", 2, "policy.idle_ttl", "> 0"),
@@ -240,6 +245,41 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(load):
     with pytest.raises(RulesError) as caught:
         load('[sweep]\nnope = 1\n[policy]\nidle_ttl = "x"\n[[rules]]\nmatch = 5\nmatc = 1\n')
     assert [one.line for one in caught.value.problems] == [2, 4, 6, 7]
+
+
+def test_a_short_duration_without_a_unit_is_logged_by_line_and_key(load, caplog):
+    """It is no mistake: seconds are what it says."""
+    rules = load(
+        '[policy]\nidle_ttl = 7\n[sweep]\ngrace = "90"\ninterval = "90s"\n'
+        '[[rules]]\nmatch = "*"\nhard_age_ttl = 3600\ninterrupted_ttl = 0.5\n'
+    )
+    assert rules.policy.idle_ttl_seconds == 7
+    said = [one.getMessage().partition("ephemeral.toml:")[2] for one in caplog.records]
+    assert said == [
+        "2: policy.idle_ttl: 7 means 7 seconds; did you mean 7d? Write 7s if not",
+        "4: sweep.grace: 90 means 90 seconds; did you mean 90d? Write 90s if not",
+        "9: rules[1].interrupted_ttl: 0.5 means 0.5 seconds; did you mean 0.5d? Write 0.5s if not",
+    ]
+
+
+def test_a_policy_is_said_in_words():
+    assert policy_in_words(TTLPolicy(7 * DAY, 90 * DAY, 20, 5400)) == (
+        "deleted when idle for 7 days, deleted when 90 days old, trimmed to 20 checkpoints, "
+        "deleted when a human has not answered for 1 hour 30 minutes"
+    )
+    assert policy_in_words(None) == "kept"
+    assert (
+        policy_in_words(IdleTrimPolicy(max_checkpoints_per_thread=1, trim_after_idle_seconds=3600))
+        == "trimmed to 1 checkpoints when idle for 1 hour"
+    )
+
+
+def test_many_rules_are_said_in_a_line_of_bounded_length(load):
+    text = "".join(f'[[rules]]\nmatch = "{n}"\nexempt = true\n' for n in range(100))
+    assert rules_in_a_line(load(text)) == (
+        "line 1: kept; line 4: kept; line 7: kept; line 10: kept; line 13: kept; 95 more rules; "
+        "every other thread: kept"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
