@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import UUID6, time_of_saved
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import Ids, text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
-from langgraph_ephemeral_checkpointer.strategies.base import Page, Size
+from langgraph_ephemeral_checkpointer.strategies.base import Page
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import DIGEST
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST
 from langgraph_ephemeral_checkpointer.strategies.rows import (
     LIKE_UUID6,
     Cutoffs,
     ThreadRow,
     facts_of,
     is_odd,
-    sizes_of,
     times_by_thread,
     waiting_threads,
 )
@@ -148,21 +147,8 @@ _WRITES_AT = """
     ) AS writes
 """
 
-# The size as stored, compressed or not: what is kept out of line is not read for it.
-_SIZES_OF = {
-    table: f"""
-        SELECT thread_id, count(*), sum({size}) FROM {table}
-        WHERE thread_id = ANY(%s) GROUP BY thread_id
-    """
-    for table, size in (
-        ("checkpoints", "pg_column_size(checkpoint) + pg_column_size(metadata)"),
-        ("checkpoint_blobs", "coalesce(pg_column_size(blob), 0)"),
-        ("checkpoint_writes", "pg_column_size(blob)"),
-    )
-}
 
-
-def odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
+def odd_times(rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
     """Read the time of each checkpoint of those threads whose two ids do not tell it."""
     if not (odd := [row.thread_id for row in rows if is_odd(row)]):
         return {}
@@ -184,7 +170,7 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
         bounds["unread_before"] = cutoffs.unread_before
         *quiet, (last, seen, _) = yield Statement(_QUIET_PAGE, bounds)
         unread = [(thread_id, last_id) for thread_id, _, last_id in quiet if last_id is not None]
-        facts = yield from read_threads([row[0] for row in quiet if row[2] is None])
+        facts = yield from read_threads(Ids(row[0] for row in quiet if row[2] is None))
         return Page(facts, seen, last if seen == limit else None, unread=unread)
     bounds |= {
         "all": wanted is None,
@@ -198,11 +184,11 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
     return Page([facts_of(row, odd) for row in rows], seen, last if seen == limit else None)
 
 
-def read_threads(ids: Sequence[str]) -> SqlPlan[list[ThreadFacts]]:
+def read_threads(ids: Ids) -> SqlPlan[list[ThreadFacts]]:
     """Read the facts of some threads, births left out, for the rules that go by the newest."""
     read = yield from read_rows(ids)
-    waiting = yield from waiting_at(read.heads)
-    odd = yield from odd_times(list(read.rows.values()))
+    waiting = yield from waiting_at(ids, read.heads)
+    odd = yield from odd_times(read.rows.values())
     return [facts_of(row, odd, thread_id in waiting) for thread_id, row in read.rows.items()]
 
 
@@ -212,7 +198,7 @@ class Read(NamedTuple):
     Attributes:
         rows: What tells their ages, by thread.
         heads: The newest root checkpoint of each that has one.
-        digests: Of the checkpoints of each, in all namespaces; see :data:`DIGEST`.
+        digests: Of the checkpoints of each, in all namespaces; see :data:`.tables.DIGEST`.
     """
 
     rows: dict[str, ThreadRow]
@@ -220,11 +206,11 @@ class Read(NamedTuple):
     digests: dict[str, int]
 
 
-def read_rows(ids: Sequence[str]) -> SqlPlan[Read]:
+def read_rows(ids: Ids) -> SqlPlan[Read]:
     """Read some threads in full, but for their births."""
     if not ids:
         return Read({}, {}, {})
-    found = {row[0]: row for row in (yield Statement(_ROWS_OF, (text_array(ids),)))}
+    found = {row[0]: row for row in (yield Statement(_ROWS_OF, (ids.array,)))}
     there = [found[thread_id] for thread_id in ids if thread_id in found]
     return Read(
         {row[0]: ThreadRow(*row[:-2]) for row in there},
@@ -233,22 +219,19 @@ def read_rows(ids: Sequence[str]) -> SqlPlan[Read]:
     )
 
 
-def waiting_at(heads: Mapping[str, str]) -> SqlPlan[set[str]]:
-    """Say which threads wait for a human answer, by their newest root checkpoints."""
-    if not heads:
+def waiting_at(ids: Ids, heads: Mapping[str, str]) -> SqlPlan[set[str]]:
+    """Return which threads wait for a human answer, by their newest root checkpoints.
+
+    Args:
+        ids: The threads; one without a root checkpoint waits for nothing.
+        heads: The id of the newest root checkpoint of each.
+    """
+    if not (rooted := ids.only(heads)):
         return set()
-    params = (text_array(heads), text_array(heads.values()))
+    params = (rooted.array, text_array(heads[one] for one in rooted))
     return waiting_threads((yield Statement(_WRITES_AT, params)))
 
 
-def find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
-    """Say which threads wait for a human answer."""
-    return (yield from waiting_at(dict((yield Statement(_HEADS_OF, (text_array(ids),))))))
-
-
-def measure(ids: Sequence[str]) -> SqlPlan[dict[str, Size]]:
-    """Add up the sizes of what is stored."""
-    found = {}
-    for table, sql in _SIZES_OF.items():
-        found[table] = yield Statement(sql, (list(ids),))
-    return sizes_of(found)
+def find_interrupted(ids: Ids) -> SqlPlan[set[str]]:
+    """Return which threads wait for a human answer."""
+    return (yield from waiting_at(ids, dict((yield Statement(_HEADS_OF, (ids.array,))))))

@@ -31,9 +31,8 @@ from langgraph_ephemeral_checkpointer.strategies.capabilities import (
 )
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import errors_mapped
-from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
-from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step as LockStep
-from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import SweepLock
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import Step as LockStep
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import SweepLock, aperform, perform
 from langgraph_ephemeral_checkpointer.strategies.tenant.tables import (
     LOCKED_THREADS,
     READ_COMMITTED,
@@ -66,7 +65,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
         return TenantTables(self._names, self.checkpointer.current_tenant())
 
     def lock(self) -> Plan[LockStep, bool]:
-        """Take the lock of the swept table, all tenants of it; see :mod:`..postgres.sweep_lock`."""
+        """Take the lock of the swept table, all tenants of it; see :mod:`..postgres.lock`."""
         return self._lock.acquire()
 
     def unlock(self) -> Plan[LockStep, None]:
