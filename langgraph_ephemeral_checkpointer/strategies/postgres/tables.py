@@ -4,5 +4,5 @@ from __future__ import annotations
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
-DIGEST = "coalesce(sum(hashtext(checkpoint_id)), 0)::bigint"
+DIGEST = "coalesce(pg_catalog.sum(pg_catalog.hashtext(checkpoint_id)), 0)::bigint"
 """An aggregate that tells checkpoints apart from as many others, in whatever order they come."""
