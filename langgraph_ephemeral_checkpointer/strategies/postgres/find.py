@@ -23,10 +23,24 @@ from langgraph_ephemeral_checkpointer.strategies.rows import (
     waiting_threads,
 )
 
-# An id that is no lower-case hexadecimal may lie between two others in the order of text,
-# not of time. (One regular expression for all of it costs five times as much on every row.)
-_IS_ODD = f"({{id}} NOT LIKE '{LIKE_UUID6}' OR {{id}} ~ '[^0-9a-f-]')"
-ODD = _IS_ODD.format(id="checkpoint_id")
+
+def no_uuid6(checkpoint_id: str) -> str:
+    """Write the condition that an id is no lower-case UUID of version 6; see :func:`.is_uuid6`.
+
+    It may lie between two others in the order of text, not of time. One regular expression for all
+    of it costs five times as much on every row. What LIKE lets pass in the place of a digit is told
+    by its character, and a dash by the length of what follows the fourth.
+
+    Args:
+        checkpoint_id: A SQL expression.
+    """
+    return (
+        f"({checkpoint_id} NOT LIKE '{LIKE_UUID6}' OR {checkpoint_id} ~ '[^0-9a-f-]' "
+        f"OR pg_catalog.octet_length(pg_catalog.split_part({checkpoint_id}, '-', 5)) <> 12)"
+    )
+
+
+ODD = no_uuid6("checkpoint_id")
 
 _AGGREGATES = f"""
     thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
@@ -75,16 +89,13 @@ _LAST_IDS = """
 """
 
 # As a rule no id of a page is odd. One regular expression for all of them, joined, tells that in
-# a fraction of the time of one for each. (Each comma that joins two ids then ends a UUID, so each
-# id is one UUID or more, and by their length together, they are one each.)
+# a fraction of the time of one for each; where one is, each is looked at. (Each comma that joins
+# two ids then ends a UUID, so each id is one UUID or more, and by their length together, they are
+# one each.)
 _USUAL = f"""
     octet_length(string_agg(last_id, ',')) = {len(LIKE_UUID6) + 1} * count(*) - 1
     AND string_agg(last_id, ',') ~ '^(?:{UUID6}(?:,|$))*$'
 """
-
-# Where one is, each id is looked at. An anchored expression of a whole UUID costs five times this,
-# in which the dashes are counted, since the other two let them pass where a digit should be.
-_ODD_LAST = f"({_IS_ODD.format(id='last_id')} OR octet_length(replace(last_id, '-', '')) <> 32)"
 
 # The page goes into one row, because to keep it as rows and read these again costs a fifth more.
 # Only a page that has an odd id is read a second time, to look at each.
@@ -101,7 +112,7 @@ _QUIET_PAGE = f"""
     UNION ALL
     SELECT thread_id, 0, CASE WHEN last_id < %(unread_before)s AND NOT odd THEN last_id END
     FROM ({_LAST_IDS}) AS threads
-    CROSS JOIN LATERAL (SELECT {_ODD_LAST} AS odd OFFSET 0) AS form
+    CROSS JOIN LATERAL (SELECT {no_uuid6("last_id")} AS odd OFFSET 0) AS form
     WHERE NOT (SELECT usual FROM page) AND (last_id < %(newest_before)s OR odd)
     UNION ALL
     SELECT last, seen, NULL FROM page

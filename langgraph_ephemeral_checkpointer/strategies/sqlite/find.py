@@ -18,20 +18,25 @@ from langgraph_ephemeral_checkpointer.strategies.rows import (
     times_by_thread,
     waiting_threads,
 )
-from langgraph_ephemeral_checkpointer.strategies.sqlite.access import SqlPlan, select
+from langgraph_ephemeral_checkpointer.strategies.sqlite.access import SqlPlan, in_parts, select
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import sqlite_birth_of
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'checkpoints'"
 
-# An upper-case id may lie between two others in the order of text, not of time. (GLOB would
-# tell everything that is no hexadecimal, at seven times the cost of LIKE on every row.)
-ODD = f"(checkpoint_id NOT LIKE '{LIKE_UUID6}' OR checkpoint_id <> lower(checkpoint_id))"
+# An upper-case id may lie between two others in the order of text, not of time. What else is no
+# lower-case UUID of version 6 is told by a look at the ids themselves, before a thread is deleted:
+# GLOB would tell it here, at seven times the cost of LIKE on every row of a scan.
+_ODD = f"(checkpoint_id NOT LIKE '{LIKE_UUID6}' OR checkpoint_id <> lower(checkpoint_id))"
 
-_AGGREGATES = f"""
+_AGGREGATES = """
     SELECT thread_id, min(checkpoint_id), max(checkpoint_id), count(*),
-           sum(checkpoint_ns = ''), sum({ODD}), {sqlite_birth_of("checkpoints.thread_id")}
+           sum(checkpoint_ns = ''), {odd}, {birth}
     FROM checkpoints
 """
+_BIRTH = sqlite_birth_of("checkpoints.thread_id")
+
+ALL_IDS = "count(*) || ',' || group_concat(checkpoint_id)"
+"""An aggregate for :func:`are_uuid6`."""
 
 # A page follows the primary key, so it costs what it returns, wherever it begins.
 _PAGED = "{what} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT ?"
@@ -41,7 +46,11 @@ _PAGED_FROM_START = "{what} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
 # aggregates cost several times as much.
 _QUIET = "SELECT thread_id, min(checkpoint_id), max(checkpoint_id) FROM checkpoints"
 
-_ROWS_OF = f"{_AGGREGATES} WHERE thread_id IN ({{marks}}) GROUP BY thread_id"
+_SCANNED = _AGGREGATES.format(odd=f"sum({_ODD})", birth=_BIRTH)
+_ROWS_OF = f"""
+    {_AGGREGATES.format(odd=ALL_IDS, birth=_BIRTH)}
+    WHERE thread_id IN ({{marks}}) GROUP BY thread_id
+"""
 
 _HEX = "[0-9a-fA-F]"
 _TIMED = "-".join((_HEX * 8, _HEX * 4, "[67]" + _HEX * 3, _HEX * 4, _HEX * 12))
@@ -81,7 +90,7 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
                 quiet.append(thread_id)
         threads = yield from read_threads(quiet)
     else:
-        page = yield _page(_AGGREGATES, after, limit)
+        page = yield _page(_SCANNED, after, limit)
         rows = [ThreadRow(*row) for row in page]
         matching = [row for row in rows if cutoffs is None or cutoffs.matches(row)]
         odd = yield from odd_times(matching)
@@ -98,8 +107,25 @@ def read_threads(ids: Sequence[str]) -> SqlPlan[list[ThreadFacts]]:
 
 
 def read_rows(ids: Sequence[str]) -> SqlPlan[dict[str, ThreadRow]]:
-    """Read some threads in full."""
-    return {row[0]: ThreadRow(*row) for row in (yield from select(_ROWS_OF, ids))}
+    """Read some threads in full, and each of their ids."""
+    rows = {}
+    for part, marks in in_parts(ids):
+        for one, first, last, count, roots, found, birth in (
+            yield Statement(_ROWS_OF.format(marks=marks), part)
+        ):
+            odd = int(not are_uuid6(found))
+            rows[one] = ThreadRow(one, first, last, count, roots, odd, birth)
+    return rows
+
+
+def are_uuid6(found: str) -> bool:
+    """Say whether every checkpoint id of a thread is a lower-case UUID of version 6.
+
+    Args:
+        found: What :data:`ALL_IDS` gave. The number tells an id from two that a comma joins.
+    """
+    count, *ids = found.split(",")
+    return len(ids) == int(count) and all(map(is_uuid6, ids))
 
 
 def odd_times(rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
