@@ -35,8 +35,14 @@ _AGGREGATES = """
 """
 _BIRTH = sqlite_birth_of("checkpoints.thread_id")
 
-ALL_IDS = "count(*) || ',' || group_concat(checkpoint_id)"
-"""An aggregate for :func:`are_uuid6`."""
+ALL_IDS = f"""
+    CASE WHEN max(length(checkpoint_id)) = {len(LIKE_UUID6)} THEN group_concat(checkpoint_id) END
+"""
+"""An aggregate for :func:`are_uuid6`: none is so long that it could hold a comma and be two."""
+
+_DIGITS = str.maketrans("0123456789abcdef", "_" * 16)
+_OUTLINE = LIKE_UUID6.replace("6", "_") + ","
+_VERSION = LIKE_UUID6.index("6")
 
 # A page follows the primary key, so it costs what it returns, wherever it begins.
 _PAGED = "{what} WHERE thread_id > ? GROUP BY thread_id ORDER BY thread_id LIMIT ?"
@@ -44,7 +50,7 @@ _PAGED_FROM_START = "{what} GROUP BY thread_id ORDER BY thread_id LIMIT ?"
 
 # For the idle rule alone the greatest id is enough of a thread that lives: the other
 # aggregates cost several times as much.
-_QUIET = "SELECT thread_id, min(checkpoint_id), max(checkpoint_id) FROM checkpoints"
+_QUIET = "SELECT thread_id, max(checkpoint_id) FROM checkpoints"
 
 _SCANNED = _AGGREGATES.format(odd=f"sum({_ODD})", birth=_BIRTH)
 _ROWS_OF = f"""
@@ -83,8 +89,8 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
     if cutoffs is not None and cutoffs.only_newest:
         page = yield _page(_QUIET, after, limit)
         quiet = []
-        for thread_id, first_id, last_id in page:
-            if _is_old(first_id, last_id, cutoffs.unread_before):
+        for thread_id, last_id in page:
+            if _is_old(last_id, cutoffs.unread_before):
                 unread.append((thread_id, last_id))
             elif cutoffs.may_be_quiet(last_id):
                 quiet.append(thread_id)
@@ -118,14 +124,19 @@ def read_rows(ids: Sequence[str]) -> SqlPlan[dict[str, ThreadRow]]:
     return rows
 
 
-def are_uuid6(found: str) -> bool:
+def are_uuid6(found: str | None) -> bool:
     """Say whether every checkpoint id of a thread is a lower-case UUID of version 6.
 
+    As :func:`.is_uuid6` says of each, in a fraction of the time.
+
     Args:
-        found: What :data:`ALL_IDS` gave. The number tells an id from two that a comma joins.
+        found: What :data:`ALL_IDS` gave; of several threads with commas between.
     """
-    count, *ids = found.split(",")
-    return len(ids) == int(count) and all(map(is_uuid6, ids))
+    if not found or "_" in found:
+        return False
+    count = (len(found) + 1) // len(_OUTLINE)
+    is_outlined = f"{found},".translate(_DIGITS) == _OUTLINE * count
+    return is_outlined and found[_VERSION :: len(_OUTLINE)] == "6" * count
 
 
 def odd_times(rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
@@ -145,5 +156,5 @@ def _page(what: str, after: str | None, limit: int) -> Statement:
     return Statement(_PAGED.format(what=what), (after, limit))
 
 
-def _is_old(first_id: str, last_id: str, before: str | None) -> bool:
-    return before is not None and last_id < before and is_uuid6(last_id) and is_uuid6(first_id)
+def _is_old(last_id: str, before: str | None) -> bool:
+    return before is not None and last_id < before and is_uuid6(last_id)
