@@ -202,6 +202,24 @@ def test_a_put_from_another_thread_during_a_delete_in_memory_keeps_the_thread():
     assert len(saver.storage["t"][""]) == 2
 
 
+def test_a_put_beside_the_pruning_of_as_many_during_a_delete_in_memory_keeps_the_thread():
+    """As many checkpoints come out as were judged, but they are others."""
+    saver = InMemorySaver()
+    strategy = MemoryStrategy(saver)
+    where = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    for second in range(3):
+        saver.put(where, empty_checkpoint() | {"id": uuid6_at(OLD + second)}, {}, {})
+    late = empty_checkpoint() | {"id": uuid6_at(NOW)}
+
+    def recheck(*_):
+        saver.put(where, late, {}, {})
+        strategy.prune_threads(["t"], 3, dry_run=False)
+
+    outcomes = strategy.delete_threads(["t"], recheck)
+    assert outcomes["t"].kept is KeepReason.WOKE_UP
+    assert [*saver.storage["t"][""]] == [uuid6_at(OLD + 1), uuid6_at(OLD + 2), late["id"]]
+
+
 def test_a_run_that_begins_during_a_delete_in_memory_loses_no_channel():
     """Blobs that a new run stores once the old thread is taken out are not of that thread."""
     saver = InMemorySaver()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.errors import LockNotAvailable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 
@@ -67,6 +68,40 @@ async def arun(saver: Any, plan: Plan[Statement, T]) -> T:
                 return cursor.rowcount
 
             return await adrive(plan, perform)
+
+
+READ_COMMITTED = Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
+"""Snapshots that move, whatever the database or the connection defaults to."""
+
+LOCKED_THREADS = 500
+"""Threads that one transaction locks at most, where each has a lock of its own.
+
+A server in its default configuration has room for some 6,000 locks.
+"""
+
+# Shorter than deadlock_timeout (1 s by default): a batch gives way before the server would
+# have to choose a victim, which might be the graph.
+_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"
+
+# What the first delete would take. Asked for first, it tells a table that somebody has locked as
+# a whole, on which every thread would fail after its own wait, from a thread with a locked row.
+_LOCK_TABLES = "LOCK TABLE checkpoints, checkpoint_blobs, checkpoint_writes IN ROW EXCLUSIVE MODE"
+
+
+def wait_briefly() -> SqlPlan[None]:
+    """Wait for no lock for long, and for none on a whole table a second time.
+
+    Raises:
+        StorageUnavailableError: Somebody has locked a table as a whole.
+    """
+    yield Statement(_LOCK_TIMEOUT)
+    try:
+        yield Statement(_LOCK_TABLES, fetch=False)
+    except LockNotAvailable as error:
+        raise StorageUnavailableError(
+            "another session has locked a whole table of checkpoints (a migration, an index that "
+            "is built, VACUUM FULL); the next sweep tries again"
+        ) from error
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Deleting threads from the tables of the Postgres savers, one batch in one transaction.
 
+A batch is locked, read and judged, and what is to go is erased or moved to the trash: a
+:class:`Removal` knows how. ``delete_unread`` erases without reading.
+
 Every statement of a READ COMMITTED transaction sees what was committed before it, so a save
 that commits while a delete runs is noticed, and rolls everything back: either the delete took
 other rows than those that were judged, or a row is there after it.
@@ -7,17 +10,17 @@ other rows than those that were judged, or a row is there after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable
+from typing import NamedTuple
 
-from psycopg.errors import LockNotAvailable
-
-from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import Ids
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError, ThreadMovedError
+from langgraph_ephemeral_checkpointer.errors import ThreadMovedError
 from langgraph_ephemeral_checkpointer.langgraph_names import INTERRUPT
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck
-from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan, wait_briefly
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.find import (
     ODD,
@@ -27,21 +30,8 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.find import (
     waiting_at,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres.places import at
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresBin
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import DIGEST
-from langgraph_ephemeral_checkpointer.strategies.rows import facts_of, spared
-from langgraph_ephemeral_checkpointer.strategies.trash import Discard
-
-READ_COMMITTED = Statement("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", fetch=False)
-"""Snapshots that move, whatever the database or the connection defaults to."""
-
-# Shorter than deadlock_timeout (1 s by default): a batch gives way before the server would
-# have to choose a victim, which might be the graph.
-_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"
-
-# What the first delete would take. Asked for first, it tells a table that somebody has locked as
-# a whole, on which every thread would fail after its own wait, from a thread with a locked row.
-_LOCK_TABLES = "LOCK TABLE checkpoints, checkpoint_blobs, checkpoint_writes IN ROW EXCLUSIVE MODE"
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST
+from langgraph_ephemeral_checkpointer.strategies.rows import ThreadRow, facts_of
 
 # Sweepers meet at a thread's first row by key, which no save ever touches: new rows sort
 # behind it. Whoever gets the lock owns the thread, the others pass it by. It is also the row
@@ -97,82 +87,115 @@ _WHICH_ARE_THERE = """
 """
 
 
-def wait_briefly() -> SqlPlan[None]:
-    """Wait for no lock for long, and for none on a whole table a second time.
+class Taken(NamedTuple):
+    """What a removal took of a batch, to compare with what was judged.
 
-    Raises:
-        StorageUnavailableError: Somebody has locked a table as a whole.
+    Attributes:
+        checkpoints: How many checkpoints.
+        digest: What tells them apart from as many others; see :data:`.tables.DIGEST`.
+        questions: How many questions to a human; None where one that comes late undoes the removal.
+        left: Whether a checkpoint of the batch is there afterwards.
     """
-    yield Statement(_LOCK_TIMEOUT)
-    try:
-        yield Statement(_LOCK_TABLES, fetch=False)
-    except LockNotAvailable as error:
-        raise StorageUnavailableError(
-            "another session has locked a whole table of checkpoints (a migration, an index that "
-            "is built, VACUUM FULL); the next sweep tries again"
-        ) from error
+
+    checkpoints: int
+    digest: int
+    questions: int | None
+    left: bool
+
+
+class Removal(ABC):
+    """How threads go, once a delete has judged them: erased, or into the trash.
+
+    Made for one transaction, which calls the methods in this order.
+    """
+
+    @abstractmethod
+    def enter(self, ids: Ids) -> SqlPlan[Container[str]]:
+        """Take what the removal needs, before anything is read; return the threads it may have."""
+
+    @abstractmethod
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return the threads that must not go this way now, and why, before they are judged."""
+
+    @abstractmethod
+    def take(self, ids: Ids) -> SqlPlan[Taken]:
+        """Take threads out of the saver's tables; the last statement looks what is left."""
+
+
+class Erase(Removal):
+    """Threads go for good."""
+
+    def enter(self, ids: Ids) -> SqlPlan[Container[str]]:
+        """Return all: the rows are lock enough."""
+        yield from ()
+        return ids
+
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return none."""
+        yield from ()
+        return {}
+
+    def take(self, ids: Ids) -> SqlPlan[Taken]:
+        """Delete every row."""
+        ((checkpoints, digest),) = yield Statement(_DELETE_CHECKPOINTS, (ids.array,))
+        left, questions = yield from _erase_rest(ids)
+        return Taken(checkpoints, digest, questions, left)
 
 
 def delete_threads(
-    ids: Sequence[str], recheck: Recheck | None, discard: Discard | None = None
+    ids: Ids, recheck: Recheck | None, removal: Removal
 ) -> SqlPlan[dict[str, Outcome]]:
-    """Own, read, judge, and delete threads or move them to the trash.
+    """Lock threads, read and judge them, and remove those that are to go.
 
     Args:
         ids: The threads.
-        recheck: Judges each by what is read here; None to delete what is owned.
-        discard: How they go by way of the trash, or None.
+        recheck: Judges each by what is read here; None to remove whatever is locked.
+        removal: How they go.
 
     Raises:
-        ThreadMovedError: What was deleted is not what was judged, or not all there is.
+        ThreadMovedError: What was removed is not what was judged, or not all there is.
         StorageUnavailableError: Somebody has locked a table as a whole.
     """
     yield from wait_briefly()
-    trash = None if discard is None else PostgresBin(discard)
-    entered = set(ids) if trash is None else (yield from trash.enter(ids))
-    births = dict((yield Statement(_OWN_WITH_BIRTHS, {"ids": text_array(ids)})))
-    read = yield from read_rows([one for one in ids if one in entered and one in births])
-    outcomes = yield from _not_owned([one for one in ids if one not in read.rows])
-    if discard is not None and trash is not None:
-        restored = yield from trash.spare(list(read.rows))
-        outcomes |= spared(discard, read.rows.values(), restored)
+    entered = yield from removal.enter(ids)
+    births = dict((yield Statement(_OWN_WITH_BIRTHS, {"ids": ids.array})))
+
+    locked = ids.only(births).only(entered)
+    read = yield from read_rows(locked)
+    outcomes = yield from _not_read(Ids(one for one in ids if one not in read.rows))
+    outcomes |= yield from removal.spare(read.rows.values())
+
+    open_cases = locked.only(read.rows.keys() - outcomes.keys())
     asked: dict[str, int] = {}
-    open_cases = [row for thread_id, row in read.rows.items() if thread_id not in outcomes]
     if recheck is None:
-        outcomes.update((row.thread_id, Outcome()) for row in open_cases)
+        outcomes |= dict.fromkeys(open_cases, Outcome())
     elif open_cases:
-        asked = yield from _asked([row.thread_id for row in open_cases])
-        waiting = yield from waiting_at(
-            {row.thread_id: read.heads[row.thread_id] for row in open_cases if row.roots}
-        )
-        odd = yield from odd_times(open_cases)
-        for row in open_cases:
-            thread_id = row.thread_id
-            facts = facts_of(row._replace(birth=births[thread_id]), odd, thread_id in waiting)
-            outcomes[thread_id] = Outcome(recheck(thread_id, facts))
-    doomed = [thread_id for thread_id, outcome in outcomes.items() if outcome.kept is None]
+        asked = yield from _asked(open_cases)
+        waiting = yield from waiting_at(open_cases, read.heads)
+        odd = yield from odd_times(read.rows[one] for one in open_cases)
+        for one in open_cases:
+            facts = facts_of(read.rows[one]._replace(birth=births[one]), odd, one in waiting)
+            outcomes[one] = Outcome(recheck(one, facts))
+
+    doomed = ids.only({one for one, outcome in outcomes.items() if outcome.kept is None})
     if not doomed:
         return outcomes
-    questions = sum(asked.get(thread_id, 0) for thread_id in doomed)
-    if trash is None:
-        removed, left, asked_now = yield from _erase(doomed)
-    else:
-        # A question that comes later brings the thread back.
-        removed, asked_now = (yield from trash.take(doomed)), questions
-        left = yield Statement(_STILL_THERE, {"ids": text_array(doomed)})
-    judged = (
-        sum(read.rows[thread_id].checkpoints for thread_id in doomed),
-        sum(read.digests[thread_id] for thread_id in doomed),
+    taken = yield from removal.take(doomed)
+    judged = Taken(
+        sum(read.rows[one].checkpoints for one in doomed),
+        sum(read.digests[one] for one in doomed),
+        None if taken.questions is None else sum(asked.get(one, 0) for one in doomed),
+        left=False,
     )
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
     # without a recheck too: its blobs are gone.
-    if left or (recheck is not None and (removed, asked_now) != (judged, questions)):
+    if taken.left or (recheck is not None and taken != judged):
         raise ThreadMovedError
     return outcomes
 
 
-def delete_unread(ids: Sequence[str], before: str) -> SqlPlan[list[str]]:
-    """Delete the threads of which every checkpoint is old and that wait for no human answer.
+def delete_unread(ids: Ids, before: str) -> SqlPlan[Ids]:
+    """Erase the threads of which every checkpoint is old and that wait for no human answer.
 
     Nothing of them is read: the delete itself takes old checkpoints alone, and one that is left
     undoes it.
@@ -190,45 +213,45 @@ def delete_unread(ids: Sequence[str], before: str) -> SqlPlan[list[str]]:
         StorageUnavailableError: Somebody has locked a table as a whole.
     """
     yield from wait_briefly()
-    these = text_array(ids)
-    owned = {row[0] for row in (yield Statement(_OWN_UNREAD, {"ids": these}))}
+    owned = dict((yield Statement(_OWN_UNREAD, {"ids": ids.array})))
+
     asked = yield from _asked(ids)
-    waiting = (yield from find_interrupted(list(asked))) if asked else set()
-    doomed = [thread_id for thread_id in ids if thread_id in owned and thread_id not in waiting]
+    waiting = (yield from find_interrupted(ids.only(asked))) if asked else ()
+
+    doomed = ids.only(owned.keys() - waiting)
     if not doomed:
-        return []
-    if len(doomed) < len(ids):
-        these = text_array(doomed)
-    yield Statement(_DELETE_OLD_CHECKPOINTS, (these, before), fetch=False)
-    yield Statement(_DELETE_BLOBS, (these,), fetch=False)
-    ((left, asked_now),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})
-    if left or asked_now != sum(asked.get(thread_id, 0) for thread_id in doomed):
+        return doomed
+    yield Statement(_DELETE_OLD_CHECKPOINTS, (doomed.array, before), fetch=False)
+    left, questions = yield from _erase_rest(doomed)
+    if left or questions != sum(asked.get(one, 0) for one in doomed):
         raise ThreadMovedError
     return doomed
 
 
-def _asked(ids: Sequence[str]) -> SqlPlan[dict[str, int]]:
-    """Count the questions that each thread ever asked a human, answered or not."""
-    return dict((yield Statement(_ASKED, {"ids": text_array(ids)})))
-
-
-def _erase(ids: Sequence[str]) -> SqlPlan[tuple[tuple[int, int], bool, int]]:
-    """Delete every row of some threads.
-
-    Returns:
-        How many checkpoints went with which digest, whether one is there afterwards, and how
-        many questions went.
-    """
-    these = text_array(ids)
-    removed = (yield Statement(_DELETE_CHECKPOINTS, (these,)))[0]
-    yield Statement(_DELETE_BLOBS, (these,), fetch=False)
-    ((left, asked_now),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": these})
-    return tuple(removed), left, asked_now
-
-
-def _not_owned(ids: Sequence[str]) -> SqlPlan[dict[str, Outcome]]:
+def _not_read(ids: Ids) -> SqlPlan[dict[str, Outcome]]:
     """Tell threads that somebody else works on from threads that are gone."""
     if not ids:
         return {}
-    there = {row[0] for row in (yield Statement(_WHICH_ARE_THERE, (text_array(ids),)))}
+    there = {row[0] for row in (yield Statement(_WHICH_ARE_THERE, (ids.array,)))}
     return {one: Outcome(KeepReason.BUSY if one in there else KeepReason.GONE) for one in ids}
+
+
+def any_left(ids: Ids) -> SqlPlan[bool]:
+    """Say whether a checkpoint of one of the threads is there."""
+    return bool((yield Statement(_STILL_THERE, {"ids": ids.array})))
+
+
+def _asked(ids: Ids) -> SqlPlan[dict[str, int]]:
+    """Count the questions that each thread ever asked a human, answered or not."""
+    return dict((yield Statement(_ASKED, {"ids": ids.array})))
+
+
+def _erase_rest(ids: Ids) -> SqlPlan[tuple[bool, int]]:
+    """Delete what threads have besides checkpoints.
+
+    Returns:
+        Whether a checkpoint is there afterwards, and how many questions to a human went.
+    """
+    yield Statement(_DELETE_BLOBS, (ids.array,), fetch=False)
+    ((left, questions),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": ids.array})
+    return left, questions

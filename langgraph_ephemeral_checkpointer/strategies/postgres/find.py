@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import UUID6, time_of_saved
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
-from langgraph_ephemeral_checkpointer.drivers.text_arrays import text_array
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import Ids, text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
-from langgraph_ephemeral_checkpointer.strategies.base import Page, Size
+from langgraph_ephemeral_checkpointer.strategies.base import Page
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import postgres_birth
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import DIGEST
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST
 from langgraph_ephemeral_checkpointer.strategies.rows import (
     LIKE_UUID6,
     Cutoffs,
     ThreadRow,
     facts_of,
     is_odd,
-    sizes_of,
     times_by_thread,
     waiting_threads,
 )
 
-# An id that is no lower-case hexadecimal may lie between two others in the order of text,
-# not of time. (One regular expression for all of it costs five times as much on every row.)
-_IS_ODD = f"({{id}} NOT LIKE '{LIKE_UUID6}' OR {{id}} ~ '[^0-9a-f-]')"
-ODD = _IS_ODD.format(id="checkpoint_id")
+
+def no_uuid6(checkpoint_id: str) -> str:
+    """Write the condition that an id is no lower-case UUID of version 6; see :func:`.is_uuid6`.
+
+    It may lie between two others in the order of text, not of time. One regular expression for all
+    of it costs five times as much on every row. What LIKE lets pass in the place of a digit is told
+    by its character, and a dash by the length of what follows the fourth.
+
+    Args:
+        checkpoint_id: A SQL expression.
+    """
+    return (
+        f"({checkpoint_id} NOT LIKE '{LIKE_UUID6}' OR {checkpoint_id} ~ '[^0-9a-f-]' "
+        f"OR pg_catalog.octet_length(pg_catalog.split_part({checkpoint_id}, '-', 5)) <> 12)"
+    )
+
+
+ODD = no_uuid6("checkpoint_id")
 
 _AGGREGATES = f"""
     thread_id, min(checkpoint_id) AS first_id, max(checkpoint_id) AS last_id,
@@ -76,16 +89,13 @@ _LAST_IDS = """
 """
 
 # As a rule no id of a page is odd. One regular expression for all of them, joined, tells that in
-# a fraction of the time of one for each. (Each comma that joins two ids then ends a UUID, so each
-# id is one UUID or more, and by their length together, they are one each.)
+# a fraction of the time of one for each; where one is, each is looked at. (Each comma that joins
+# two ids then ends a UUID, so each id is one UUID or more, and by their length together, they are
+# one each.)
 _USUAL = f"""
     octet_length(string_agg(last_id, ',')) = {len(LIKE_UUID6) + 1} * count(*) - 1
     AND string_agg(last_id, ',') ~ '^(?:{UUID6}(?:,|$))*$'
 """
-
-# Where one is, each id is looked at. An anchored expression of a whole UUID costs five times this,
-# in which the dashes are counted, since the other two let them pass where a digit should be.
-_ODD_LAST = f"({_IS_ODD.format(id='last_id')} OR octet_length(replace(last_id, '-', '')) <> 32)"
 
 # The page goes into one row, because to keep it as rows and read these again costs a fifth more.
 # Only a page that has an odd id is read a second time, to look at each.
@@ -102,7 +112,7 @@ _QUIET_PAGE = f"""
     UNION ALL
     SELECT thread_id, 0, CASE WHEN last_id < %(unread_before)s AND NOT odd THEN last_id END
     FROM ({_LAST_IDS}) AS threads
-    CROSS JOIN LATERAL (SELECT {_ODD_LAST} AS odd OFFSET 0) AS form
+    CROSS JOIN LATERAL (SELECT {no_uuid6("last_id")} AS odd OFFSET 0) AS form
     WHERE NOT (SELECT usual FROM page) AND (last_id < %(newest_before)s OR odd)
     UNION ALL
     SELECT last, seen, NULL FROM page
@@ -148,21 +158,8 @@ _WRITES_AT = """
     ) AS writes
 """
 
-# The size as stored, compressed or not: what is kept out of line is not read for it.
-_SIZES_OF = {
-    table: f"""
-        SELECT thread_id, count(*), sum({size}) FROM {table}
-        WHERE thread_id = ANY(%s) GROUP BY thread_id
-    """
-    for table, size in (
-        ("checkpoints", "pg_column_size(checkpoint) + pg_column_size(metadata)"),
-        ("checkpoint_blobs", "coalesce(pg_column_size(blob), 0)"),
-        ("checkpoint_writes", "pg_column_size(blob)"),
-    )
-}
 
-
-def odd_times(rows: Sequence[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
+def odd_times(rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, list[float | None]]]:
     """Read the time of each checkpoint of those threads whose two ids do not tell it."""
     if not (odd := [row.thread_id for row in rows if is_odd(row)]):
         return {}
@@ -184,7 +181,7 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
         bounds["unread_before"] = cutoffs.unread_before
         *quiet, (last, seen, _) = yield Statement(_QUIET_PAGE, bounds)
         unread = [(thread_id, last_id) for thread_id, _, last_id in quiet if last_id is not None]
-        facts = yield from read_threads([row[0] for row in quiet if row[2] is None])
+        facts = yield from read_threads(Ids(row[0] for row in quiet if row[2] is None))
         return Page(facts, seen, last if seen == limit else None, unread=unread)
     bounds |= {
         "all": wanted is None,
@@ -198,11 +195,11 @@ def scan(wanted: Wanted | None, after: str | None, limit: int) -> SqlPlan[Page]:
     return Page([facts_of(row, odd) for row in rows], seen, last if seen == limit else None)
 
 
-def read_threads(ids: Sequence[str]) -> SqlPlan[list[ThreadFacts]]:
+def read_threads(ids: Ids) -> SqlPlan[list[ThreadFacts]]:
     """Read the facts of some threads, births left out, for the rules that go by the newest."""
     read = yield from read_rows(ids)
-    waiting = yield from waiting_at(read.heads)
-    odd = yield from odd_times(list(read.rows.values()))
+    waiting = yield from waiting_at(ids, read.heads)
+    odd = yield from odd_times(read.rows.values())
     return [facts_of(row, odd, thread_id in waiting) for thread_id, row in read.rows.items()]
 
 
@@ -212,7 +209,7 @@ class Read(NamedTuple):
     Attributes:
         rows: What tells their ages, by thread.
         heads: The newest root checkpoint of each that has one.
-        digests: Of the checkpoints of each, in all namespaces; see :data:`DIGEST`.
+        digests: Of the checkpoints of each, in all namespaces; see :data:`.tables.DIGEST`.
     """
 
     rows: dict[str, ThreadRow]
@@ -220,11 +217,11 @@ class Read(NamedTuple):
     digests: dict[str, int]
 
 
-def read_rows(ids: Sequence[str]) -> SqlPlan[Read]:
+def read_rows(ids: Ids) -> SqlPlan[Read]:
     """Read some threads in full, but for their births."""
     if not ids:
         return Read({}, {}, {})
-    found = {row[0]: row for row in (yield Statement(_ROWS_OF, (text_array(ids),)))}
+    found = {row[0]: row for row in (yield Statement(_ROWS_OF, (ids.array,)))}
     there = [found[thread_id] for thread_id in ids if thread_id in found]
     return Read(
         {row[0]: ThreadRow(*row[:-2]) for row in there},
@@ -233,22 +230,19 @@ def read_rows(ids: Sequence[str]) -> SqlPlan[Read]:
     )
 
 
-def waiting_at(heads: Mapping[str, str]) -> SqlPlan[set[str]]:
-    """Say which threads wait for a human answer, by their newest root checkpoints."""
-    if not heads:
+def waiting_at(ids: Ids, heads: Mapping[str, str]) -> SqlPlan[set[str]]:
+    """Return which threads wait for a human answer, by their newest root checkpoints.
+
+    Args:
+        ids: The threads; one without a root checkpoint waits for nothing.
+        heads: The id of the newest root checkpoint of each.
+    """
+    if not (rooted := ids.only(heads)):
         return set()
-    params = (text_array(heads), text_array(heads.values()))
+    params = (rooted.array, text_array(heads[one] for one in rooted))
     return waiting_threads((yield Statement(_WRITES_AT, params)))
 
 
-def find_interrupted(ids: Sequence[str]) -> SqlPlan[set[str]]:
-    """Say which threads wait for a human answer."""
-    return (yield from waiting_at(dict((yield Statement(_HEADS_OF, (text_array(ids),))))))
-
-
-def measure(ids: Sequence[str]) -> SqlPlan[dict[str, Size]]:
-    """Add up the sizes of what is stored."""
-    found = {}
-    for table, sql in _SIZES_OF.items():
-        found[table] = yield Statement(sql, (list(ids),))
-    return sizes_of(found)
+def find_interrupted(ids: Ids) -> SqlPlan[set[str]]:
+    """Return which threads wait for a human answer."""
+    return (yield from waiting_at(ids, dict((yield Statement(_HEADS_OF, (ids.array,))))))

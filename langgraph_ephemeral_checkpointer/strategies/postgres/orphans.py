@@ -13,7 +13,7 @@ from langgraph_ephemeral_checkpointer.strategies.orphans import (
     OrphanKind,
     OrphanPage,
 )
-from langgraph_ephemeral_checkpointer.strategies.rows import LIKE_UUID6
+from langgraph_ephemeral_checkpointer.strategies.postgres.find import ODD, no_uuid6
 
 T = TypeVar("T")
 SqlPlan: TypeAlias = Plan[Statement, T]
@@ -40,7 +40,7 @@ _WRITES = f"""
         ORDER BY thread_id, checkpoint_ns, checkpoint_id LIMIT %(limit)s
     ), old AS MATERIALIZED (
         SELECT * FROM page AS p
-        WHERE checkpoint_id LIKE '{LIKE_UUID6}' AND checkpoint_id < %(cutoff)s
+        WHERE checkpoint_id < %(cutoff)s AND NOT {ODD}
           AND NOT EXISTS (
             SELECT 1 FROM checkpoints AS c WHERE c.thread_id = p.thread_id
             AND c.checkpoint_ns = p.checkpoint_ns AND c.checkpoint_id = p.checkpoint_id)
@@ -67,12 +67,10 @@ _BLOBS = f"""
     ), old AS MATERIALIZED (
         SELECT * FROM page AS p WHERE NOT EXISTS (
             SELECT 1 FROM checkpoints AS c WHERE c.thread_id = p.thread_id
-            AND (c.checkpoint_id NOT LIKE '{LIKE_UUID6}'
-                 OR c.checkpoint_id >= %(cutoff)s))
+            AND (c.checkpoint_id >= %(cutoff)s OR {no_uuid6("c.checkpoint_id")}))
         AND NOT EXISTS (
             SELECT 1 FROM checkpoint_writes AS w WHERE w.thread_id = p.thread_id
-            AND (w.checkpoint_id NOT LIKE '{LIKE_UUID6}'
-                 OR w.checkpoint_id >= %(cutoff)s))
+            AND (w.checkpoint_id >= %(cutoff)s OR {no_uuid6("w.checkpoint_id")}))
     )
     SELECT o.thread_id, o.checkpoint_ns, loose.channel, loose.version, 1 FROM old AS o
     CROSS JOIN LATERAL (

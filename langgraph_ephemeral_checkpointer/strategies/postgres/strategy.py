@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection, Connection
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts, Wanted
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import Ids
 from langgraph_ephemeral_checkpointer.engine.plan import Maybe, Plan, Statement
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import (
@@ -29,21 +30,26 @@ from langgraph_ephemeral_checkpointer.strategies.capabilities import (
     PurgesMessages,
 )
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
-from langgraph_ephemeral_checkpointer.strategies.postgres import (
-    delete as postgres_delete,
-)
-from langgraph_ephemeral_checkpointer.strategies.postgres import (
-    find as postgres_reading,
-)
+from langgraph_ephemeral_checkpointer.strategies.postgres import delete, find, sizes
 from langgraph_ephemeral_checkpointer.strategies.postgres import orphans as postgres_orphans
-from langgraph_ephemeral_checkpointer.strategies.postgres.access import SqlPlan, arun, run
-from langgraph_ephemeral_checkpointer.strategies.postgres.delete import READ_COMMITTED
-from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import (
+    LOCKED_THREADS,
+    READ_COMMITTED,
+    SqlPlan,
+    arun,
+    run,
+    wait_briefly,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import (
+    Step,
+    SweepLock,
+    aperform,
+    perform,
+)
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune import prune_postgres
 from langgraph_ephemeral_checkpointer.strategies.postgres.prune_statements import SNAPSHOT
 from langgraph_ephemeral_checkpointer.strategies.postgres.purge import PostgresStorage
-from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step, SweepLock
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash import PostgresUndo, removal_of
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import seeing_all
 from langgraph_ephemeral_checkpointer.strategies.rows import id_surely_before
 from langgraph_ephemeral_checkpointer.strategies.trash import Discard
@@ -57,8 +63,7 @@ class PostgresBase(
     """What both colours do; each runs plans on its own kind of connection."""
 
     undo = PostgresUndo()
-    # A lock for each thread: a server in its default configuration has room for some 6,000.
-    discard_limit = 500
+    discard_limit = LOCKED_THREADS
 
     def __init__(self, checkpointer: Any) -> None:
         super().__init__(checkpointer)
@@ -66,7 +71,7 @@ class PostgresBase(
         self._lock = SweepLock(pooled=pooled)
 
     def lock(self) -> Plan[Step, bool]:
-        """Take the lock of the swept tables; see :mod:`.sweep_lock`."""
+        """Take the lock of the swept tables; see :mod:`.lock`."""
         return self._lock.acquire()
 
     def unlock(self) -> Plan[Step, None]:
@@ -75,36 +80,36 @@ class PostgresBase(
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
         """Read the next page of threads; the cursor is the last thread id."""
-        return self._transact(postgres_reading.scan(wanted, after, limit))
+        return self._transact(find.scan(wanted, after, limit))
 
     def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
         """Look at the writes of each thread's newest root checkpoint."""
-        return self._transact(postgres_reading.find_interrupted(thread_ids))
+        return self._transact(find.find_interrupted(Ids(thread_ids)))
 
     def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
         """Add up the sizes of what is stored, compressed as it is."""
-        return self._transact(postgres_reading.measure(thread_ids))
+        return self._transact(sizes.measure(Ids(thread_ids)))
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one short transaction that waits for no lock for long."""
-        return self._delete(thread_ids, recheck, None)
+        return self._delete(thread_ids, recheck, delete.Erase())
 
     def delete_unread(self, thread_ids: Sequence[str], before: float) -> Maybe[Collection[str]]:
         """Delete threads in one short transaction that reads nothing of them."""
-        plan = postgres_delete.delete_unread(thread_ids, id_surely_before(before))
-        return self._write(plan, list[str])
+        plan = delete.delete_unread(Ids(thread_ids), id_surely_before(before))
+        return self._write(plan, lambda: Ids(()))
 
     def read_threads(self, thread_ids: Sequence[str]) -> Maybe[Sequence[ThreadFacts]]:
         """Read threads in full, but for their births."""
-        return self._transact(postgres_reading.read_threads(thread_ids))
+        return self._transact(find.read_threads(Ids(thread_ids)))
 
     def discard_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard
     ) -> Maybe[Mapping[str, Outcome]]:
         """Take threads away like :meth:`delete_threads`, and keep out the saves of each."""
-        return self._delete(thread_ids, recheck, discard)
+        return self._delete(thread_ids, recheck, removal_of(discard))
 
     def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
         """Look through the next part of the tables."""
@@ -123,10 +128,10 @@ class PostgresBase(
         return self._transact(plan, READ_COMMITTED)
 
     def _delete(
-        self, thread_ids: Sequence[str], recheck: Recheck | None, discard: Discard | None
+        self, thread_ids: Sequence[str], recheck: Recheck | None, removal: delete.Removal
     ) -> Maybe[Mapping[str, Outcome]]:
         return self._write(
-            postgres_delete.delete_threads(thread_ids, recheck, discard),
+            delete.delete_threads(Ids(thread_ids), recheck, removal),
             lambda: dict.fromkeys(thread_ids, Outcome(KeepReason.BUSY)),
         )
 
@@ -146,7 +151,7 @@ class PostgresBase(
         self, thread_ids: Sequence[str], keep: int, dry_run: bool
     ) -> SqlPlan[Mapping[str, PruneOutcome]]:
         if not dry_run:
-            yield from postgres_delete.wait_briefly()
+            yield from wait_briefly()
         plan = prune_postgres(thread_ids, keep, dry_run=dry_run)
         # Where another instance is in a batch, it is trimming: nothing is left to do here.
         return (yield from self._lock.in_batch(plan, dict))

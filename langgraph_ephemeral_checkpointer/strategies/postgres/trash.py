@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import starmap
 from typing import Any
 
+from langgraph_ephemeral_checkpointer.drivers.text_arrays import Ids, text_array
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
     NotSetUpError,
@@ -13,12 +14,20 @@ from langgraph_ephemeral_checkpointer.errors import (
     ThreadLivesAgainError,
     TrashNotEmptyError,
 )
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome
+from langgraph_ephemeral_checkpointer.strategies.postgres.delete import (
+    Erase,
+    Removal,
+    Taken,
+    any_left,
+)
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import TABLES
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import (
     FIND_LAYOUT,
-    TABLES,
     Layout,
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import NO_TABLES
+from langgraph_ephemeral_checkpointer.strategies.rows import ThreadRow, spared
 from langgraph_ephemeral_checkpointer.strategies.trash import (
     PURGE_BATCH,
     Discard,
@@ -121,15 +130,15 @@ class PostgresUndo(Undo):
             ),
             {"after": after, "now": now, "limit": PURGE_BATCH},
         )
-        free = yield from _enter(layout, {thread_id for _, thread_id in found})
+        free = yield from _enter(layout, Ids(thread_id for _, thread_id in found))
         doomed = [generation for generation, thread_id in found if thread_id in free]
-        gone = yield from _erase(layout, "generation = ANY(%s)", doomed)
+        gone = (yield from _erase(layout, "generation = ANY(%s)", doomed)) if doomed else 0
         return gone, found[-1][0] if len(found) == PURGE_BATCH else None
 
     def protected(self, thread_ids: Sequence[str], now: float) -> SqlPlan[Collection[str]]:
         """Look the notes up."""
         layout = yield from _ready()
-        return (yield from _protected(layout, thread_ids, now))
+        return (yield from _protected(layout, Ids(thread_ids), now))
 
     def note_restored(self, now: float, keep_until: float) -> SqlPlan[None]:
         """Stamp and clear notes, passing by those that a save is writing now."""
@@ -158,49 +167,63 @@ class PostgresUndo(Undo):
         return list(starmap(TrashedThread, rows))
 
 
-class PostgresBin:
-    """What a delete's transaction does by way of the trash.
+def removal_of(discard: Discard) -> Removal:
+    """Return how threads go by way of the trash: into it, or away for good."""
+    kind = EraseEverywhere if discard.grace_seconds is None else MoveToTrash
+    return kind(discard)
+
+
+class _ByTheTrash(Removal):
+    """What two removals share: the trash is there, and no save holds the threads.
 
     Args:
-        discard: Into the trash, or away for good.
+        discard: When and why.
     """
 
     def __init__(self, discard: Discard) -> None:
         self._discard = discard
         self._layout: Layout
 
-    def enter(self, thread_ids: Collection[str]) -> SqlPlan[set[str]]:
+    def enter(self, ids: Ids) -> SqlPlan[Container[str]]:
         """Take the threads that no save holds, until the transaction ends.
 
         The locks are tried in a statement of their own, since the next statement's snapshot
         must come after them: then it sees everything that those saves committed.
         """
         self._layout = yield from _ready()
-        return (yield from _enter(self._layout, thread_ids))
+        return (yield from _enter(self._layout, ids))
 
-    def spare(self, thread_ids: Sequence[str]) -> SqlPlan[Collection[str]]:
-        """Say which threads came back less than a grace period ago."""
-        if self._discard.grace_seconds is None:
-            return ()
-        return (yield from _protected(self._layout, thread_ids, self._discard.now))
 
-    def take(self, thread_ids: Sequence[str]) -> SqlPlan[tuple[int, int]]:
-        """Take threads away.
+class EraseEverywhere(_ByTheTrash):
+    """Threads go for good, and with them what the trash has of them already."""
 
-        Each table goes in one statement: what is deleted is what is kept, whatever commits
-        beside it.
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return none: a grace period that is not over does not keep what is to be erased."""
+        yield from ()
+        return {}
 
-        Returns:
-            How many checkpoints went, and the sum of the hashes of their ids.
+    def take(self, ids: Ids) -> SqlPlan[Taken]:
+        """Empty the trash of the threads, then delete their rows."""
+        yield from _erase(self._layout, "thread_id = ANY(%s::text[])", ids.array)
+        return (yield from Erase().take(ids))
+
+
+class MoveToTrash(_ByTheTrash):
+    """Threads go into the trash, out of which a late save brings them back."""
+
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return those that came back less than a grace period ago, and runs that only begin."""
+        rows = list(rows)
+        ids = Ids(row.thread_id for row in rows)
+        restored = yield from _protected(self._layout, ids, self._discard.now)
+        return spared(self._discard, rows, restored)
+
+    def take(self, ids: Ids) -> SqlPlan[Taken]:
+        """Move every row, each table in one statement.
+
+        So what is deleted is what is kept, whatever commits beside it.
         """
         layout, discard = self._layout, self._discard
-        if discard.grace_seconds is None:
-            yield from _erase(layout, "thread_id = ANY(%s)", list(thread_ids))
-            counts = {}
-            for table in TABLES:
-                counts[table] = yield Statement(layout.delete(table), (list(thread_ids),))
-            ((count, digest),) = counts["checkpoints"]
-            return count, digest
         made = yield Statement(
             layout.fill(
                 "INSERT INTO {trash} (thread_id, reason, deleted_at, keep_until) "
@@ -210,15 +233,16 @@ class PostgresBin:
             (
                 discard.now,
                 discard.keep_until,
-                list(thread_ids),
-                [discard.reasons[thread_id] for thread_id in thread_ids],
+                ids.array,
+                text_array(discard.reasons[one] for one in ids),
             ),
         )
-        generations, owners = [row[0] for row in made], [row[1] for row in made]
+        generations, owners = [row[0] for row in made], Ids(row[1] for row in made)
         total = dict.fromkeys(owners, 0)
         moved = {}
         for table in TABLES:
-            moved[table] = yield Statement(layout.move(table), (owners, generations, owners))
+            whose = (ids.array, generations, owners.array)
+            moved[table] = yield Statement(layout.move(table), whose)
             for thread_id, count, _ in moved[table]:
                 total[thread_id] += count
         yield Statement(
@@ -227,13 +251,18 @@ class PostgresBin:
                 "FROM unnest(%s::bigint[], %s::bigint[]) AS n (generation, row_count) "
                 "WHERE t.generation = n.generation"
             ),
-            (generations, [total[owner] for owner in owners]),
+            (generations, list(total.values())),
             fetch=False,
         )
         # Last, since other sweeps that move threads wait here until this one commits.
         yield Statement(layout.fill("SELECT {trash_grew}(%s::bigint[])"), (generations,))
         checkpoints = moved["checkpoints"]
-        return sum(row[1] for row in checkpoints), sum(row[2] for row in checkpoints)
+        return Taken(
+            sum(row[1] for row in checkpoints),
+            sum(row[2] for row in checkpoints),
+            questions=None,
+            left=(yield from any_left(ids)),
+        )
 
 
 def _layout() -> SqlPlan[Layout]:
@@ -254,25 +283,24 @@ def _ready() -> SqlPlan[Layout]:
     return layout
 
 
-def _enter(layout: Layout, thread_ids: Collection[str]) -> SqlPlan[set[str]]:
+def _enter(layout: Layout, ids: Ids) -> SqlPlan[set[str]]:
     """Try the lock of each thread; what is taken is held until the transaction ends."""
-    if not thread_ids:
+    if not ids:
         return set()
     rows = yield Statement(
         layout.fill(
             "SELECT thread_id FROM unnest(%(ids)s::text[]) AS wanted (thread_id) "
             "WHERE pg_try_advisory_xact_lock({key_of_row})"
         ),
-        {"ids": list(thread_ids)},
+        {"ids": ids.array},
     )
     return {row[0] for row in rows}
 
 
-def _erase(layout: Layout, where: str, values: list[Any]) -> SqlPlan[int]:
-    if not values:
-        return 0
+def _erase(layout: Layout, where: str, value: Any) -> SqlPlan[int]:
+    """Empty the trash of what is there; return how many generations that were."""
     gone = yield Statement(
-        layout.fill(f"DELETE FROM {{trash}} WHERE {where} RETURNING generation"), (values,)
+        layout.fill(f"DELETE FROM {{trash}} WHERE {where} RETURNING generation"), (value,)
     )
     generations = [row[0] for row in gone]
     for table in TABLES:
@@ -284,12 +312,12 @@ def _erase(layout: Layout, where: str, values: list[Any]) -> SqlPlan[int]:
     return len(generations)
 
 
-def _protected(layout: Layout, thread_ids: Sequence[str], now: float) -> SqlPlan[set[str]]:
+def _protected(layout: Layout, ids: Ids, now: float) -> SqlPlan[set[str]]:
     rows = yield Statement(
         layout.fill(
-            "SELECT thread_id FROM {restored} WHERE thread_id = ANY(%s) "
+            "SELECT thread_id FROM {restored} WHERE thread_id = ANY(%s::text[]) "
             "AND (keep_until IS NULL OR keep_until > %s)"
         ),
-        (list(thread_ids), now),
+        (ids.array, now),
     )
     return {row[0] for row in rows}

@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.abc import AdaptContext
 
 from langgraph_ephemeral_checkpointer.langgraph_names import PARENTS
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, TABLES
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
@@ -28,10 +29,6 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import
 VERSION = 3
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
-DIGEST = "coalesce(sum(hashtext(checkpoint_id)), 0)::bigint"
-"""An aggregate that tells checkpoints apart from as many others, in whatever order they come."""
-
-TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 TRIGGERED = ("checkpoints", "checkpoint_writes")
 _TRIGGER = "lgec_undo"
 _KEPT = {
@@ -172,10 +169,13 @@ class Layout:
         return sql.SQL(text).format(**{**names, **more})
 
     def move(self, table: str) -> sql.Composed:
-        """Move the rows of threads (ids, then generations and whose they are) to the trash."""
-        columns = self._columns(table)
+        """Move the rows of threads (ids, then generations and whose they are) to the trash.
+
+        Its rows give each thread, how many of its rows went, and the digest of its checkpoints.
+        """
+        columns, is_judged = self._columns(table), table == "checkpoints"
         return self.fill(
-            "WITH gone AS (DELETE FROM {live} WHERE thread_id = ANY(%s) RETURNING *), "
+            "WITH gone AS (DELETE FROM {live} WHERE thread_id = ANY(%s::text[]) RETURNING *), "
             "kept AS (INSERT INTO {kept} (generation, {columns}) "
             "SELECT owner.generation, {gone} FROM gone "
             "JOIN unnest(%s::bigint[], %s::text[]) AS owner (generation, thread_id) "
@@ -185,16 +185,8 @@ class Layout:
             kept=self.kept(table),
             columns=columns,
             gone=_names(self.columns[table], of="gone"),
-            **_identity(table),
-        )
-
-    def delete(self, table: str) -> sql.Composed:
-        """Delete the rows of threads for good; the row it gives tells which."""
-        return self.fill(
-            "WITH gone AS (DELETE FROM {live} WHERE thread_id = ANY(%s) RETURNING {returned}) "
-            "SELECT count(*), {digest} FROM gone",
-            live=self.name(table),
-            **_identity(table),
+            returned=sql.SQL("thread_id, checkpoint_id" if is_judged else "thread_id"),
+            digest=sql.SQL(DIGEST if is_judged else "0"),
         )
 
     def ddl(self) -> list[str]:
@@ -333,15 +325,6 @@ class _Escaped(sql.Composable):
     def as_bytes(self, context: AdaptContext | None = None) -> bytes:
         plain: bytes = self._obj.as_bytes(context)
         return plain.replace(b"%", b"%%")
-
-
-def _identity(table: str) -> dict[str, sql.Composable]:
-    """Give what tells checkpoints apart from as many others; other rows are only counted."""
-    is_judged = table == "checkpoints"
-    return {
-        "returned": sql.SQL("thread_id, checkpoint_id" if is_judged else "thread_id"),
-        "digest": sql.SQL(DIGEST if is_judged else "0"),
-    }
 
 
 def _names(columns: Iterable[str], of: str | None = None) -> sql.Composed:

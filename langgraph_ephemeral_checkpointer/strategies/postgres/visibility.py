@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import HiddenRowsError, StorageUnusableError
-from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import TABLES
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import TABLES
 
 T = TypeVar("T")
 

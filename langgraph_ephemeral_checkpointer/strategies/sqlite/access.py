@@ -6,9 +6,10 @@ Never through the saver's ``cursor()``: that commits also when its body raises.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive, drive
 from langgraph_ephemeral_checkpointer.errors import (
@@ -19,6 +20,45 @@ from langgraph_ephemeral_checkpointer.errors import (
 )
 
 T = TypeVar("T")
+SqlPlan: TypeAlias = Plan[Statement, T]
+
+VARIABLES = 100
+"""Values in one statement.
+
+SQLite takes 999 on old builds, and a connection may be set lower. (json_each would need only one
+for all, but cuts an id at a NUL.)
+"""
+
+
+def in_parts(
+    values: Iterable[T], mark: str = "?", *, besides: int = 0, at_most: int | None = None
+) -> Iterator[tuple[tuple[T, ...], str]]:
+    """Cut values into what goes into one statement, each part with its marks.
+
+    Args:
+        values: The values; those of one row after those of the other where ``mark`` is a row.
+        mark: ``?`` for ``IN (...)``, or a row for ``VALUES ...``: ``(?)``, ``(?, ?)``.
+        besides: How many other values the statement has.
+        at_most: Values in one part, where less than fit are wanted.
+    """
+    width = mark.count("?")
+    size = VARIABLES - besides if at_most is None else min(at_most, VARIABLES - besides)
+    rest = iter(values)
+    while part := tuple(islice(rest, size // width * width)):
+        yield part, ", ".join([mark] * (len(part) // width))
+
+
+def select(sql: str, values: Iterable[Any]) -> Plan[Statement, list[tuple[Any, ...]]]:
+    """Read the rows of a statement over any number of values.
+
+    Args:
+        sql: The statement, with ``{marks}`` where they stand.
+        values: The values.
+    """
+    rows = []
+    for part, marks in in_parts(values):
+        rows += yield Statement(sql.format(marks=marks), part)
+    return rows
 
 
 def read(saver: Any, plan: Plan[Statement, T]) -> T:

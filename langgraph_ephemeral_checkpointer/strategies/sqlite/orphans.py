@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
+from itertools import chain
 
 from langgraph_ephemeral_checkpointer.decisions.checkpoint_ids import first_id_at, is_uuid6
-from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
+from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.langgraph_names import TASKS
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanPage
+from langgraph_ephemeral_checkpointer.strategies.sqlite.access import SqlPlan, in_parts
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import SQLITE_NAMESPACE
-
-T = TypeVar("T")
-SqlPlan: TypeAlias = Plan[Statement, T]
 
 _HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'writes'"
 
@@ -43,8 +40,6 @@ _ORPHANED = f"""
         SELECT 1 FROM checkpoints AS c WHERE c.thread_id = w.thread_id
         AND c.checkpoint_ns = w.checkpoint_ns AND c.parent_checkpoint_id = w.checkpoint_id))
 """
-_THREE = 30
-"""Keys of three values in one statement: within every build's limit."""
 
 
 def find(before: float, after: tuple[str, str, str] | None, limit: int) -> SqlPlan[OrphanPage]:
@@ -66,12 +61,12 @@ def find(before: float, after: tuple[str, str, str] | None, limit: int) -> SqlPl
         if not has_parent and is_uuid6(checkpoint_id) and checkpoint_id < cutoff
     ]
     found: list[Orphan] = []
-    for keys, marks in _chunks(missing):
+    for part, marks in in_parts(chain.from_iterable(missing), "(?, ?, ?)"):
         rows = yield Statement(
             "SELECT w.thread_id, w.checkpoint_ns, w.checkpoint_id, count(*) "
             f"{_ORPHANED.format(marks=marks)} "
             "GROUP BY w.thread_id, w.checkpoint_ns, w.checkpoint_id",
-            keys,
+            part,
         )
         found += (
             Orphan("writes", thread_id, namespace, checkpoint_id, "", count)
@@ -83,16 +78,11 @@ def find(before: float, after: tuple[str, str, str] | None, limit: int) -> SqlPl
 def delete(orphans: Sequence[Orphan]) -> SqlPlan[int]:
     """Delete what is still an orphan, and count the rows."""
     removed = 0
-    for keys, marks in _chunks([(o.thread_id, o.checkpoint_ns, o.name) for o in orphans]):
+    keys = chain.from_iterable((o.thread_id, o.checkpoint_ns, o.name) for o in orphans)
+    for part, marks in in_parts(keys, "(?, ?, ?)"):
         removed += yield Statement(
             f"DELETE FROM writes WHERE rowid IN (SELECT w.rowid {_ORPHANED.format(marks=marks)})",
-            keys,
+            part,
             fetch=False,
         )
     return removed
-
-
-def _chunks(keys: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
-    rest = iter(keys)
-    while chunk := list(islice(rest, _THREE)):
-        yield tuple(value for key in chunk for value in key), ", ".join(["(?, ?, ?)"] * len(chunk))

@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from langgraph_ephemeral_checkpointer.langgraph_names import ROOT, SOURCE
 from langgraph_ephemeral_checkpointer.strategies import raw
 from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome
 from langgraph_ephemeral_checkpointer.strategies.births import birth_of, has_time
+from langgraph_ephemeral_checkpointer.strategies.sqlite.access import in_parts
 from langgraph_ephemeral_checkpointer.strategies.sqlite.birth import mark_sqlite, sqlite_birth_of
 
 # By a range of ids, which costs half of a list of them. Nobody else writes meanwhile, so between
@@ -73,7 +74,7 @@ _STATES = """
     SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
     WHERE thread_id = ? AND checkpoint_ns = ?
 """
-_STATES_BY_ID = f"{_STATES} AND checkpoint_id IN ({{ids}})"
+_STATES_BY_ID = f"{_STATES} AND checkpoint_id IN ({{marks}})"
 _NEXT_STATES = f"{_STATES} AND checkpoint_id > ? ORDER BY checkpoint_id LIMIT ?"
 
 # States are read a few at a time, so that a long thread is never in memory at once.
@@ -202,9 +203,9 @@ def _read(thread_id: str, need: Need) -> Plan[Statement, dict[Key, Contents]]:
     for namespace, checkpoint_id in need.keys:
         wanted[namespace].append(checkpoint_id)
     for namespace, ids in wanted.items():
-        for chunk in _chunks(ids, _STATES_PER_READ):
-            sql = _STATES_BY_ID.format(ids=", ".join("?" * len(chunk)))
-            states = yield Statement(sql, (thread_id, namespace, *chunk))
+        for part, marks in in_parts(ids, besides=2, at_most=_STATES_PER_READ):
+            sql = _STATES_BY_ID.format(marks=marks)
+            states = yield Statement(sql, (thread_id, namespace, *part))
             found.update(_contents_of(namespace, states))
     for namespace in need.namespaces:
         after = ""
@@ -258,9 +259,3 @@ def _birth(thread_id: str, first: str, earlier: str | None) -> Plan[Statement, s
         )
         ts = raw.mapping(raw.unpack(kind, data), "the checkpoint").get("ts")
     return birth_of(first, ts)
-
-
-def _chunks(ids: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(ids)
-    while chunk := list(islice(iterator, size)):
-        yield chunk

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, starmap
+from collections.abc import Collection, Iterable, Sequence
+from itertools import starmap
 
 from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.errors import (
@@ -13,6 +13,10 @@ from langgraph_ephemeral_checkpointer.errors import (
     ThreadLivesAgainError,
     TrashNotEmptyError,
 )
+from langgraph_ephemeral_checkpointer.strategies.base import Outcome
+from langgraph_ephemeral_checkpointer.strategies.rows import ThreadRow, spared
+from langgraph_ephemeral_checkpointer.strategies.sqlite.access import SqlPlan, in_parts, select
+from langgraph_ephemeral_checkpointer.strategies.sqlite.delete import Erase, Removal
 from langgraph_ephemeral_checkpointer.strategies.sqlite.trash_tables import (
     KEPT,
     LISTS,
@@ -28,16 +32,19 @@ from langgraph_ephemeral_checkpointer.strategies.sqlite.trash_tables import (
 from langgraph_ephemeral_checkpointer.strategies.trash import (
     PURGE_BATCH,
     Discard,
-    SqlPlan,
     TrashedThread,
     Undo,
     choose,
 )
 
-_CHUNK = 100
-"""Values in one statement; old builds take 999, and a connection may be set lower."""
-
 _ENTRY = "thread_id, deleted_at, reason, row_count, keep_until, generation"
+_ENTER = """
+    INSERT INTO lgec_trash (thread_id, reason, deleted_at, keep_until, row_count)
+    SELECT thread_id, ?, ?, ?, count(*)
+        + (SELECT count(*) FROM writes AS w WHERE w.thread_id = checkpoints.thread_id)
+    FROM checkpoints WHERE thread_id IN ({marks}) GROUP BY thread_id
+"""
+_GENERATIONS_OF = "SELECT generation FROM lgec_trash WHERE thread_id IN ({marks})"
 
 
 class SqliteUndo(Undo):
@@ -131,9 +138,8 @@ class SqliteUndo(Undo):
             "AND (? IS NULL OR keep_until <= ?) ORDER BY generation LIMIT ?",
             (after, now, now, PURGE_BATCH),
         )
-        generations = [row[0] for row in found]
-        yield from _erase(generations)
-        return len(generations), generations[-1] if len(generations) == PURGE_BATCH else None
+        yield from _erase(found)
+        return len(found), found[-1][0] if len(found) == PURGE_BATCH else None
 
     def protected(self, thread_ids: Sequence[str], now: float) -> SqlPlan[Collection[str]]:
         """Look the notes up."""
@@ -158,11 +164,34 @@ class SqliteUndo(Undo):
         return list(starmap(TrashedThread, rows))
 
 
-class SqliteBin:
-    """What a delete's transaction does by way of the trash.
+def removal_of(discard: Discard) -> Removal:
+    """Return how threads go by way of the trash: into it, or away for good."""
+    return EraseEverywhere() if discard.grace_seconds is None else MoveToTrash(discard)
+
+
+class EraseEverywhere(Removal):
+    """Threads go for good, and with them what the trash has of them already."""
+
+    def enter(self) -> SqlPlan[None]:
+        """Make sure that the trash is there."""
+        yield from _ready()
+
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return none: a grace period that is not over does not keep what is to be erased."""
+        yield from ()
+        return {}
+
+    def take(self, ids: Sequence[str]) -> SqlPlan[None]:
+        """Empty the trash of the threads, then delete their rows."""
+        yield from _erase((yield from select(_GENERATIONS_OF, ids)))
+        yield from Erase().take(ids)
+
+
+class MoveToTrash(Removal):
+    """Threads go into the trash, out of which a late save brings them back.
 
     Args:
-        discard: Into the trash, or away for good.
+        discard: When and why.
     """
 
     def __init__(self, discard: Discard) -> None:
@@ -173,41 +202,22 @@ class SqliteBin:
         """Make sure that the trash is there."""
         self._columns = yield from _ready()
 
-    def spare(self, thread_ids: Sequence[str]) -> SqlPlan[Collection[str]]:
-        """Say which threads came back less than a grace period ago."""
-        if self._discard.grace_seconds is None:
-            return ()
-        return (yield from _protected(thread_ids, self._discard.now))
+    def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
+        """Return those that came back less than a grace period ago, and runs that only begin."""
+        rows = list(rows)
+        restored = yield from _protected([row.thread_id for row in rows], self._discard.now)
+        return spared(self._discard, rows, restored)
 
-    def take(self, thread_ids: Sequence[str]) -> SqlPlan[None]:
-        """Copy threads into the trash, or erase what it has of them.
-
-        The caller deletes them from the saver's tables.
-        """
-        if self._discard.grace_seconds is None:
-            generations: list[int] = []
-            for chunk, marks in _chunks(thread_ids):
-                rows = yield Statement(
-                    f"SELECT generation FROM lgec_trash WHERE thread_id IN ({marks})", chunk
-                )
-                generations += (row[0] for row in rows)
-            yield from _erase(generations)
-            return
+    def take(self, ids: Sequence[str]) -> SqlPlan[None]:
+        """Copy every row into the trash, then delete it."""
         last = (yield Statement("SELECT coalesce(max(generation), 0) FROM lgec_trash"))[0][0]
         by_reason: dict[str, list[str]] = defaultdict(list)
-        for thread_id in thread_ids:
-            by_reason[self._discard.reasons[thread_id]].append(thread_id)
-        for reason, ids in by_reason.items():
-            for chunk, marks in _chunks(ids):
-                yield Statement(
-                    "INSERT INTO lgec_trash "
-                    "(thread_id, reason, deleted_at, keep_until, row_count) "
-                    "SELECT thread_id, ?, ?, ?, count(*) + (SELECT count(*) FROM writes AS w "
-                    "WHERE w.thread_id = checkpoints.thread_id) FROM checkpoints "
-                    f"WHERE thread_id IN ({marks}) GROUP BY thread_id",
-                    (reason, self._discard.now, self._discard.keep_until, *chunk),
-                    fetch=False,
-                )
+        for one in ids:
+            by_reason[self._discard.reasons[one]].append(one)
+        for reason, some in by_reason.items():
+            entry = (reason, self._discard.now, self._discard.keep_until)
+            for part, marks in in_parts(some, besides=len(entry)):
+                yield Statement(_ENTER.format(marks=marks), (*entry, *part), fetch=False)
         for table in TABLES:
             columns = self._columns[table]
             yield Statement(
@@ -218,26 +228,27 @@ class SqliteBin:
                 (last,),
                 fetch=False,
             )
+        yield from Erase().take(ids)
 
 
 def _protected(thread_ids: Sequence[str], now: float) -> SqlPlan[set[str]]:
     found: set[str] = set()
-    for chunk, marks in _chunks(thread_ids):
+    for part, marks in in_parts(thread_ids, besides=1):
         rows = yield Statement(
             f"SELECT thread_id FROM lgec_restored WHERE thread_id IN ({marks}) "
             "AND (keep_until IS NULL OR keep_until > ?)",
-            (*chunk, now),
+            (*part, now),
         )
         found.update(row[0] for row in rows)
     return found
 
 
-def _erase(generations: Sequence[int]) -> SqlPlan[None]:
+def _erase(found: Sequence[tuple[int]]) -> SqlPlan[None]:
+    """Empty the trash of some generations, as rows of one."""
+    generations = [row[0] for row in found]
     for table in (*KEPT.values(), "lgec_trash"):
-        for chunk, marks in _chunks(generations):
-            yield Statement(
-                f"DELETE FROM {table} WHERE generation IN ({marks})", chunk, fetch=False
-            )
+        for part, marks in in_parts(generations):
+            yield Statement(f"DELETE FROM {table} WHERE generation IN ({marks})", part, fetch=False)
 
 
 def _made() -> SqlPlan[dict[str, str]]:
@@ -284,9 +295,3 @@ def _ready() -> SqlPlan[Columns]:
             "sweeper.setup() once (on the command line: setup). Nothing was deleted"
         )
     return columns
-
-
-def _chunks(values: Sequence[object]) -> Iterator[tuple[tuple[object, ...], str]]:
-    rest = iter(values)
-    while chunk := tuple(islice(rest, _CHUNK)):
-        yield chunk, ", ".join("?" * len(chunk))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import LOCKED_THREADS
+from langgraph_ephemeral_checkpointer.strategies.tenant.access import Batches, TenantTables
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
-from langgraph_ephemeral_checkpointer.tenancy.names import Names
 
 Cursor: TypeAlias = tuple[OrphanKind, str, str, str]
 """Which rows are being looked at, and the key behind which to go on."""
@@ -119,47 +119,65 @@ _DELETE_BLOBS = """
 """
 
 
-def find(names: Names, tenant: str, before: float, after: Cursor | None, limit: int) -> Statement:
-    """The statement whose rows :func:`page` takes: first of writes, then of blobs.
+def find(
+    tables: TenantTables, before: float, after: Cursor | None, limit: int
+) -> Batches[OrphanPage]:
+    """Look at the next ``limit`` keys: first those of writes, then those of blobs.
 
     Args:
-        names: The tables.
-        tenant: Whose rows.
+        tables: Whose rows.
         before: Rows of this moment and later are young, in seconds since the epoch.
         after: None, or where the page before ended.
         limit: Keys to look at.
+
+    Returns:
+        The orphans, of at most so many threads as one delete locks.
     """
     kind, thread, ns, name = after or ("writes", *_START)
-    params = {
-        "tenant": tenant,
-        "thread": thread,
-        "ns": ns,
-        "name": name,
-        "limit": limit,
-        "cutoff": _moment(before),
-    }
-    return names.statement(_WRITES if kind == "writes" else _BLOBS, params)
+    statement = tables.statement(
+        _WRITES if kind == "writes" else _BLOBS,
+        thread=thread,
+        ns=ns,
+        name=name,
+        limit=limit,
+        cutoff=_moment(before),
+    )
+    *_, rows = yield [*tables.begin(), statement]
+    return _page(rows, tables.tenant, kind, limit)
 
 
-def page(
-    rows: Sequence[Sequence[Any]], tenant: str, after: Cursor | None, limit: int, threads: int
-) -> OrphanPage:
-    """Read the answer to :func:`find`.
+def delete(tables: TenantTables, orphans: Sequence[Orphan], before: float) -> Batches[int]:
+    """Delete what is still an orphan, but of threads that nobody else has locked; count the rows.
 
-    Args:
-        rows: The answer.
-        tenant: Whose rows.
-        after: As for :func:`find`.
-        limit: As for :func:`find`.
-        threads: The orphans of at most so many threads: a delete locks each of them.
+    No save then comes to rely on a value that is going.
     """
-    kind: OrphanKind = after[0] if after else "writes"
+    own = [one for one in orphans if one.tenant == tables.tenant]
+    mine = set((yield from tables.own(sorted({one.thread_id for one in own}))))
+    statements = []
+    for kind, template in (("writes", _DELETE_WRITES), ("blobs", _DELETE_BLOBS)):
+        some = [one for one in own if one.kind == kind and one.thread_id in mine]
+        if some:
+            params = {
+                "tenant": tables.tenant,
+                "thread": Texts(o.thread_id for o in some),
+                "ns": Texts(o.checkpoint_ns for o in some),
+                "name": Texts(o.name for o in some),
+                "version": Texts(o.version for o in some),
+                "cutoff": _moment(before),
+            }
+            statements.append(tables.names.statement(template, params, fetch=False))
+    if not statements:
+        return 0
+    return sum((yield statements))
+
+
+def _page(rows: Sequence[Sequence[Any]], tenant: str, kind: OrphanKind, limit: int) -> OrphanPage:
     found: list[Orphan] = []
     seen: set[str] = set()
     for thread_id, ns, name, version, count in rows:
         if count <= 0:
             continue
-        if thread_id not in seen and len(seen) == threads:
+        if thread_id not in seen and len(seen) == LOCKED_THREADS:
             last = found[-1]
             return OrphanPage(found, (kind, last.thread_id, last.checkpoint_ns, last.name))
         seen.add(thread_id)
@@ -168,27 +186,6 @@ def page(
     if end is not None and -end[4] == limit:
         return OrphanPage(found, (kind, *end[:3]))
     return OrphanPage(found, ("blobs", *_START) if kind == "writes" else None)
-
-
-def delete(names: Names, tenant: str, orphans: Sequence[Orphan], before: float) -> list[Statement]:
-    """The statements that delete what is still an orphan; each answers its row count.
-
-    Every thread must be locked: no save then comes to rely on a value that is going.
-    """
-    statements = []
-    for kind, template in (("writes", _DELETE_WRITES), ("blobs", _DELETE_BLOBS)):
-        some = [orphan for orphan in orphans if orphan.kind == kind]
-        if some:
-            params = {
-                "tenant": tenant,
-                "thread": Texts(o.thread_id for o in some),
-                "ns": Texts(o.checkpoint_ns for o in some),
-                "name": Texts(o.name for o in some),
-                "version": Texts(o.version for o in some),
-                "cutoff": _moment(before),
-            }
-            statements.append(names.statement(template, params, fetch=False))
-    return statements
 
 
 def _moment(seconds: float) -> datetime:

@@ -30,17 +30,17 @@ from langgraph_ephemeral_checkpointer.strategies.capabilities import (
     Prunes,
 )
 from langgraph_ephemeral_checkpointer.strategies.orphans import Orphan, OrphanKind, OrphanPage
-from langgraph_ephemeral_checkpointer.strategies.postgres.access import errors_mapped
-from langgraph_ephemeral_checkpointer.strategies.postgres.lock import aperform, perform
-from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import Step as LockStep
-from langgraph_ephemeral_checkpointer.strategies.postgres.sweep_lock import SweepLock
-from langgraph_ephemeral_checkpointer.strategies.tenant.tables import (
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import (
     LOCKED_THREADS,
     READ_COMMITTED,
-    Batches,
-    TenantTables,
-    every_tenant,
+    errors_mapped,
 )
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import Step as LockStep
+from langgraph_ephemeral_checkpointer.strategies.postgres.lock import SweepLock, aperform, perform
+from langgraph_ephemeral_checkpointer.strategies.tenant import delete, find, sizes
+from langgraph_ephemeral_checkpointer.strategies.tenant import orphans as tenant_orphans
+from langgraph_ephemeral_checkpointer.strategies.tenant.access import Batches, TenantTables
+from langgraph_ephemeral_checkpointer.strategies.tenant.prune import prune_threads
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 
@@ -66,7 +66,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
         return TenantTables(self._names, self.checkpointer.current_tenant())
 
     def lock(self) -> Plan[LockStep, bool]:
-        """Take the lock of the swept table, all tenants of it; see :mod:`..postgres.sweep_lock`."""
+        """Take the lock of the swept table, all tenants of it; see :mod:`..postgres.lock`."""
         return self._lock.acquire()
 
     def unlock(self) -> Plan[LockStep, None]:
@@ -86,7 +86,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
 
     def tenants(self) -> Maybe[Sequence[str]]:
         """List every tenant, for a role that sees them all."""
-        return self._transact(every_tenant(self._names))
+        return self._transact(find.every_tenant(self._names))
 
     def tenant_scope(self, tenant: str) -> AbstractContextManager[None]:
         """Open the saver's own scope."""
@@ -95,21 +95,21 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
 
     def scan(self, wanted: Wanted | None, after: Any, limit: int) -> Maybe[Page]:
         """Read the next page of the tenant's threads; the cursor is the last thread id."""
-        return self._transact(self._tables().scan(wanted, after, limit))
+        return self._transact(find.scan(self._tables(), wanted, after, limit))
 
     def find_interrupted(self, thread_ids: Sequence[str]) -> Maybe[Collection[str]]:
         """Look at the writes of each thread's newest root checkpoint."""
-        return self._transact(self._tables().interrupted(thread_ids))
+        return self._transact(find.find_interrupted(self._tables(), thread_ids))
 
     def measure_threads(self, thread_ids: Sequence[str]) -> Maybe[Mapping[str, Size]]:
         """Add up the sizes of what is stored, compressed as it is."""
-        return self._transact(self._tables().measure(thread_ids))
+        return self._transact(sizes.measure(self._tables(), thread_ids))
 
     def delete_threads(
         self, thread_ids: Sequence[str], recheck: Recheck | None
     ) -> Maybe[Mapping[str, Outcome]]:
         """Delete threads in one short transaction that waits for no save."""
-        plan = self._tables().delete(thread_ids, recheck)
+        plan = delete.delete_threads(self._tables(), thread_ids, recheck)
         busy = Outcome(KeepReason.BUSY)
         return self._transact(self._in_batch(plan, lambda: dict.fromkeys(thread_ids, busy)))
 
@@ -117,12 +117,12 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
         self, thread_ids: Sequence[str], keep: int, *, dry_run: bool
     ) -> Maybe[Mapping[str, PruneOutcome]]:
         """Trim threads in one transaction."""
-        plan = self._tables().prune(thread_ids, keep, dry_run=dry_run)
+        plan = prune_threads(self._tables(), thread_ids, keep, dry_run=dry_run)
         return self._transact(plan if dry_run else self._in_batch(plan, dict))
 
     def find_orphans(self, before: float, now: float, after: Any, limit: int) -> Maybe[OrphanPage]:
         """Look through the next part of the tenant's rows."""
-        return self._transact(self._tables().orphans(before, after, limit))
+        return self._transact(tenant_orphans.find(self._tables(), before, after, limit))
 
     def orphans_from(self, kind: OrphanKind, thread_id: str) -> Any:
         """Begin at a thread's first row."""
@@ -130,7 +130,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
 
     def delete_orphans(self, orphans: Sequence[Orphan], before: float) -> Maybe[int]:
         """Delete in one transaction what is still an orphan of the tenant."""
-        plan = self._tables().delete_orphans(orphans, before)
+        plan = tenant_orphans.delete(self._tables(), orphans, before)
         return self._transact(self._in_batch(plan, int))
 
     def _in_batch(self, plan: Batches[T], refused: Callable[[], T]) -> Batches[T]:

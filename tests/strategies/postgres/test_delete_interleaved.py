@@ -47,10 +47,10 @@ class Interleaved(PostgresStrategy):
         self._deletes = True
         return super().discard_threads(thread_ids, recheck, discard)
 
-    def _transact(self, plan):
+    def _run(self, plan):
         deletes, self._deletes = self._deletes, False
         try:
-            return super()._transact(self._watched(plan) if deletes else plan)
+            return super()._run(self._watched(plan) if deletes else plan)
         except Exception:
             self.undone += deletes
             raise
@@ -130,7 +130,7 @@ async def test_what_commits_between_two_statements(backend, pg_dsn, way, what):
             assert {"a", "z"} <= set(result.deleted_thread_ids)
             assert result.errors == {}
             left = backend.dump("wakes")
-            assert fresh in {row[2] for row in left["checkpoints"]}, strategy.statements[nth]
+            assert any(fresh in row for row in left["checkpoints"]), strategy.statements[nth]
             was_kept = "wakes" not in result.deleted_thread_ids
             assert len(left["checkpoints"]) in (
                 (before["checkpoints"], 1 + before["checkpoints"]) if was_kept else (1,)

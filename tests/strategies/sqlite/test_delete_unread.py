@@ -118,7 +118,7 @@ async def is_gone(backend, thread_id, _head):
     ],
 )
 async def test_a_thread_that_is_not_surely_idle_stays_as_it_is(backend, event, monkeypatch):
-    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.sqlite.strategy._VARIABLES", 5)
+    monkeypatch.setattr("langgraph_ephemeral_checkpointer.strategies.sqlite.access.VARIABLES", 5)
     ids = [f"t{number}" for number in range(9)]  # more than go into one statement
     heads = [await backend.plant(thread_id, OLD) for thread_id in ids]
     await backend.plant("other", OLD)

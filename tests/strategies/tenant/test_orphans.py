@@ -160,7 +160,7 @@ def test_many_are_gone_through_in_parts_and_each_part_comes_round(
     monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.SWEEP_LIMIT", 3)
     monkeypatch.setattr("langgraph_ephemeral_checkpointer.sweeps.orphans.PAGE_LIMIT", 4)
     monkeypatch.setattr(
-        "langgraph_ephemeral_checkpointer.strategies.tenant.tables.LOCKED_THREADS", 2
+        "langgraph_ephemeral_checkpointer.strategies.tenant.orphans.LOCKED_THREADS", 2
     )
     with make_saver(clock=lambda: NOW - 2 * DAY) as saver:
         for tenant in ("a", "b"):

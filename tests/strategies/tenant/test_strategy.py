@@ -266,7 +266,7 @@ def test_a_checkpoint_that_comes_past_the_saver_keeps_its_thread(
             )
         ]
         copied = ", ".join("'zz'" if name == "checkpoint_id" else name for name in columns)
-        from langgraph_ephemeral_checkpointer.strategies.tenant import tables as module
+        from langgraph_ephemeral_checkpointer.strategies.tenant import delete as module
 
         original = module.erase_statements
 
@@ -281,6 +281,28 @@ def test_a_checkpoint_that_comes_past_the_saver_keeps_its_thread(
         assert sweep(tenant="default").kept == {"t": KeepReason.WOKE_UP}
         assert len([*saver.list(None)]) == 2
         assert len(rows(superuser, schema, "default")) == 3
+
+
+def test_a_checkpoint_that_takes_the_place_of_another_past_the_saver_keeps_its_thread(
+    make_saver: Any, superuser: Any, schema: str, sweep: Sweeping, monkeypatch: Any
+) -> None:
+    """As many go as were judged, but one of them is another."""
+    with make_saver() as saver:
+        save_thread(saver, "t", [OLD, OLD + 1])
+        from langgraph_ephemeral_checkpointer.strategies.tenant import delete as module
+
+        original = module.erase_statements
+
+        def swap(*args: Any) -> Any:
+            superuser.execute(
+                f"UPDATE {schema}.agent_threads SET checkpoint_id = 'zz' WHERE checkpoint_id = "
+                f"(SELECT min(checkpoint_id) FROM {schema}.agent_threads)"
+            )
+            return original(*args)
+
+        monkeypatch.setattr(module, "erase_statements", swap)
+        assert sweep(tenant="default").kept == {"t": KeepReason.WOKE_UP}
+        assert len([*saver.list(None)]) == 2
 
 
 def test_a_graph_that_runs_while_its_thread_is_swept_stores_a_whole_thread(

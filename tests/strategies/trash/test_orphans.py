@@ -15,6 +15,7 @@ from langgraph_ephemeral_checkpointer import (
     UnsupportedCheckpointerError,
 )
 from langgraph_ephemeral_checkpointer.strategies import GenericStrategy, SqliteStrategy
+from tests.support.aging import uuid6_at
 from tests.support.trash_graphs import config, plain_graph
 
 LONG = TTLPolicy(idle_ttl_seconds=10**9)
@@ -112,6 +113,13 @@ def test_ids_that_tell_no_time_keep_their_rows(backend):
             where = config("t", checkpoint_ns="", checkpoint_id=name)
             saver.put_writes(where, [("turns", [1])], "task")
         assert sweeper_of(saver, later=10**8).delete_orphans() == 0
+
+
+def test_an_id_in_upper_case_that_sorts_below_older_ones_keeps_its_rows(backend):
+    with backend.open() as saver:
+        where = config("t", checkpoint_ns="", checkpoint_id=uuid6_at(time.time()).upper())
+        saver.put_writes(where, [("turns", [1])], "task")
+        assert sweeper_of(saver, later=0, orphan_age_seconds=30).delete_orphans() == 0
 
 
 def test_pending_sends_that_a_stored_checkpoint_reads_from_its_lost_parent_are_kept(backend):
