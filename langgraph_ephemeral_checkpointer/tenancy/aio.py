@@ -43,7 +43,7 @@ from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
-from langgraph_ephemeral_checkpointer.transactions import amend, atransaction_on
+from langgraph_ephemeral_checkpointer.transactions import amending, atransaction_on
 
 T = TypeVar("T")
 
@@ -362,8 +362,12 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
 
 async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
-    if not isinstance(step, Transaction):
-        return await _round_trip(conn, step)
+    if isinstance(step, Transaction):
+        return await amending(conn, partial(_transact, conn, step))
+    return await _round_trip(conn, step)
+
+
+async def _transact(conn: AsyncConnection[Any], step: Transaction) -> Any:
     joined = in_transaction(conn, refused=step.alone)
     if conn in DOUBTFUL and not joined:
         await _start_afresh(conn)
@@ -378,23 +382,31 @@ async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
 
 async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
-    if HAS_PIPELINE:
-        async with conn.lock:
-            if fits(batch, conn):
-                work = exchange(conn, batch)
-                try:
-                    return await conn.wait(work)
-                finally:
-                    # A wait that is interrupted twice leaves it half done, and the error
-                    # would keep it so for as long as somebody holds it.
-                    work.close()
+    if HAS_PIPELINE and not in_transaction(conn):
+        done = await amending(conn, partial(_by_wire, conn, batch))
+        if done is not None:
+            return done
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
+    by_cursors = partial(_by_cursors, conn, batch)
     try:
-        return await _by_cursors(conn, batch)
+        return await amending(conn, by_cursors)
     except errors.InvalidSqlStatementName:
         # As in the short way; psycopg does not notice every DISCARD ALL.
-        return await _by_cursors(conn, batch)
+        return await amending(conn, by_cursors)
+
+
+async def _by_wire(conn: AsyncConnection[Any], batch: Batch) -> list[Any] | None:
+    async with conn.lock:
+        if not fits(batch, conn):
+            return None
+        work = exchange(conn, batch)
+        try:
+            return await conn.wait(work)
+        finally:
+            # A wait that is interrupted twice leaves it half done, and the error
+            # would keep it so for as long as somebody holds it.
+            work.close()
 
 
 async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
@@ -406,6 +418,7 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     # A plain try, not a context manager: this is on the way of every save.
     own = conn.info.pipeline_status == PipelineStatus.OFF
     by_itself = conn.autocommit
+    DOUBTFUL.add(conn)  # beforehand: what comes after a failure may be interrupted
     try:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             await conn.set_autocommit(True)
@@ -414,12 +427,10 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         if not by_itself:
             await conn.set_autocommit(False)
     except BaseException:
-        DOUBTFUL.add(conn)
-        if own:
-            await amend(conn, autocommit=by_itself)
-        elif not by_itself:
+        if not own and not by_itself:
             await _switch_back(conn)
         raise
+    DOUBTFUL.discard(conn)
     return answers
 
 

@@ -42,7 +42,7 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
 from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
-from langgraph_ephemeral_checkpointer.transactions import mend, transaction_on
+from langgraph_ephemeral_checkpointer.transactions import mending, transaction_on
 
 T = TypeVar("T")
 
@@ -342,8 +342,12 @@ class TenantPostgresSaver(TenantSaver):
 
 
 def _carry_out(conn: Connection[Any], step: Step) -> Any:
-    if not isinstance(step, Transaction):
-        return _round_trip(conn, step)
+    if isinstance(step, Transaction):
+        return mending(conn, partial(_transact, conn, step))
+    return _round_trip(conn, step)
+
+
+def _transact(conn: Connection[Any], step: Transaction) -> Any:
     joined = in_transaction(conn, refused=step.alone)
     if conn in DOUBTFUL and not joined:
         _start_afresh(conn)
@@ -358,23 +362,31 @@ def _carry_out(conn: Connection[Any], step: Step) -> Any:
 
 def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
-    if HAS_PIPELINE:
-        with conn.lock:
-            if fits(batch, conn):
-                work = exchange(conn, batch)
-                try:
-                    return conn.wait(work)
-                finally:
-                    # A wait that is interrupted twice leaves it half done, and the error
-                    # would keep it so for as long as somebody holds it.
-                    work.close()
+    if HAS_PIPELINE and not in_transaction(conn):
+        done = mending(conn, partial(_by_wire, conn, batch))
+        if done is not None:
+            return done
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
+    by_cursors = partial(_by_cursors, conn, batch)
     try:
-        return _by_cursors(conn, batch)
+        return mending(conn, by_cursors)
     except errors.InvalidSqlStatementName:
         # As in the short way; psycopg does not notice every DISCARD ALL.
-        return _by_cursors(conn, batch)
+        return mending(conn, by_cursors)
+
+
+def _by_wire(conn: Connection[Any], batch: Batch) -> list[Any] | None:
+    with conn.lock:
+        if not fits(batch, conn):
+            return None
+        work = exchange(conn, batch)
+        try:
+            return conn.wait(work)
+        finally:
+            # A wait that is interrupted twice leaves it half done, and the error
+            # would keep it so for as long as somebody holds it.
+            work.close()
 
 
 def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
@@ -386,6 +398,7 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
     # A plain try, not a context manager: this is on the way of every save.
     own = conn.info.pipeline_status == PipelineStatus.OFF
     by_itself = conn.autocommit
+    DOUBTFUL.add(conn)  # beforehand: what comes after a failure may be interrupted
     try:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             conn.autocommit = True
@@ -394,12 +407,10 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
         if not by_itself:
             conn.autocommit = False
     except BaseException:
-        DOUBTFUL.add(conn)
-        if own:
-            mend(conn, autocommit=by_itself)
-        elif not by_itself:
+        if not own and not by_itself:
             _switch_back(conn)
         raise
+    DOUBTFUL.discard(conn)
     return answers
 
 
