@@ -71,8 +71,10 @@ async def amending(connection: AsyncConnection[Any], work: Callable[[], Awaitabl
 
 
 def _mend(connection: Connection[Any], autocommit: bool) -> None:
+    if _is_as(connection, autocommit):
+        return
     # An open pipeline is not left in an orderly way: that may wait for answers without end.
-    if connection._pipeline is None and not connection.closed:
+    if connection._pipeline is None:
         with suppress(Exception):  # what is still wrong with it ends it
             connection.rollback()
             connection.autocommit = autocommit

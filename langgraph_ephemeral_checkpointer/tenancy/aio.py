@@ -423,7 +423,7 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             await conn.set_autocommit(True)
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        answers = await _send(conn, batch)
+        answers = await _send(conn, batch, alone=True)
         if not by_itself:
             await conn.set_autocommit(False)
     except BaseException:
@@ -450,12 +450,26 @@ async def _start_afresh(conn: AsyncConnection[Any]) -> None:
     DOUBTFUL.discard(conn)
 
 
-async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:
+async def _send(
+    conn: AsyncConnection[Any], batch: Sequence[Statement], *, alone: bool = False
+) -> list[Any]:
+    """Send statements at once; ``alone``: they are a transaction, not a part of one."""
     adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [await _answer(await _execute(conn, one), one) for one in batch]
     async with conn.pipeline():
-        cursors = [await _execute(conn, one) for one in batch]
+        try:
+            cursors = [await _execute(conn, one) for one in batch]
+        except BaseException:
+            if alone:
+                # The end of the pipeline would commit the first of them without the last.
+                try:
+                    with suppress(errors.Error):  # of the server, which commits nothing then
+                        await conn.execute("ROLLBACK", prepare=False)
+                except BaseException:
+                    conn.pgconn.finish()
+                    raise
+            raise
     return [await _answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
 
 

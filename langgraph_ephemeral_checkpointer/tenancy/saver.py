@@ -403,7 +403,7 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             conn.autocommit = True
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        answers = _send(conn, batch)
+        answers = _send(conn, batch, alone=True)
         if not by_itself:
             conn.autocommit = False
     except BaseException:
@@ -430,12 +430,24 @@ def _start_afresh(conn: Connection[Any]) -> None:
     DOUBTFUL.discard(conn)
 
 
-def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:
+def _send(conn: Connection[Any], batch: Sequence[Statement], *, alone: bool = False) -> list[Any]:
+    """Send statements at once; ``alone``: they are a transaction, not a part of one."""
     adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [_answer(_execute(conn, one), one) for one in batch]
     with conn.pipeline():
-        cursors = [_execute(conn, one) for one in batch]
+        try:
+            cursors = [_execute(conn, one) for one in batch]
+        except BaseException:
+            if alone:
+                # The end of the pipeline would commit the first of them without the last.
+                try:
+                    with suppress(errors.Error):  # of the server, which commits nothing then
+                        conn.execute("ROLLBACK", prepare=False)
+                except BaseException:
+                    conn.pgconn.finish()
+                    raise
+            raise
     return [_answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
 
 
