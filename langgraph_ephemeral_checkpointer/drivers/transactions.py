@@ -1,18 +1,22 @@
-"""A transaction of psycopg that is ended wherever it is interrupted.
+"""Work on a connection of psycopg that is brought to its end wherever it is interrupted.
 
 Before 3.3, psycopg leaves the transaction open if a cancellation (or Ctrl-C) arrives while
 BEGIN is under way: what was not entered is not exited. Up to now, it leaves a pipeline open if one
 arrives as the pipeline is entered (the ROLLBACK after it then waits in that pipeline), and a
 failed transaction if one arrives during COMMIT. Every later statement on the connection would
-then belong to a transaction that nobody commits.
+then belong to a transaction that nobody commits. Nor does it forget a pipeline that it was about to
+enter, or a transaction it was about to count, and refuses every later statement.
+
+Whoever mends can be interrupted too. So there are two layers: the inner one mends, and the outer
+one closes what is still not in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, AsyncTransaction, Connection, Transaction
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -20,37 +24,64 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 # The mark by which psycopg 3.3 knows how far a transaction has come, and ends it itself.
 _ENDS_ITSELF = hasattr(Transaction, "Status")
 
-
 _MENDING_SECONDS = 5.0
 
+T = TypeVar("T")
 
-def mend(connection: Connection[Any], *, autocommit: bool) -> None:
-    """End a transaction and a pipeline that an interrupted call left open.
 
-    Only for who found none open. A connection that cannot be mended is closed: its pool opens
-    another, and without one the next call fails, instead of being lost.
+def mending(connection: Connection[Any], work: Callable[[], T]) -> T:
+    """Do work on a connection, and leave it at rest, or closed, if it fails and was at rest.
+
+    A connection that cannot be mended is closed: its pool opens another, and without one the
+    next call fails, instead of being lost. Where a transaction or pipeline of the caller's is
+    open, nothing is done: it is theirs to end.
 
     Args:
         connection: The connection.
-        autocommit: How it was set.
+        work: What to do.
     """
+    found, autocommit = _is_at_rest(connection), connection.autocommit
+    try:
+        try:
+            return work()
+        except BaseException:
+            if found:
+                _mend(connection, autocommit)
+            raise
+    except BaseException:
+        if found:
+            _close_unless(connection, autocommit)
+        raise
+
+
+async def amending(connection: AsyncConnection[Any], work: Callable[[], Awaitable[T]]) -> T:
+    """As :func:`mending`, to its end also where the task is cancelled a second time."""
+    found, autocommit = _is_at_rest(connection), connection.autocommit
+    try:
+        try:
+            return await work()
+        except BaseException:
+            if found:
+                await _amend_to_its_end(connection, autocommit)
+            raise
+    except BaseException:
+        if found:
+            _close_unless(connection, autocommit)
+        raise
+
+
+def _mend(connection: Connection[Any], autocommit: bool) -> None:
     if _is_as(connection, autocommit):
         return
-    try:
-        if (pipeline := connection._pipeline) is not None:
-            pipeline.__exit__(None, None, None)
-            connection._pipeline = None
-        connection.rollback()
-        connection.autocommit = autocommit
-    except Exception:  # noqa: BLE001, S110 - what is still wrong with it ends it
-        pass
-    finally:
-        if not _is_as(connection, autocommit):
-            connection.pgconn.finish()
+    # An open pipeline is not left in an orderly way: that may wait for answers without end.
+    if connection._pipeline is None:
+        with suppress(Exception):  # what is still wrong with it ends it
+            connection.rollback()
+            connection.autocommit = autocommit
+    _close_unless(connection, autocommit)
 
 
-async def amend(connection: AsyncConnection[Any], *, autocommit: bool) -> None:
-    """As :func:`mend`, to its end also where the task is cancelled a second time."""
+async def _amend_to_its_end(connection: AsyncConnection[Any], autocommit: bool) -> None:
     if _is_as(connection, autocommit):
         return
     mending = asyncio.create_task(_amend(connection, autocommit))
@@ -70,8 +101,12 @@ async def _amend(connection: AsyncConnection[Any], autocommit: bool) -> None:
     except Exception:  # noqa: BLE001, S110 - what is still wrong with it ends it
         pass
     finally:
-        if not _is_as(connection, autocommit):
-            connection.pgconn.finish()
+        _close_unless(connection, autocommit)
+
+
+def _close_unless(connection: Connection[Any] | AsyncConnection[Any], autocommit: bool) -> None:
+    if not _is_as(connection, autocommit):
+        connection.pgconn.finish()
 
 
 def _is_as(connection: Connection[Any] | AsyncConnection[Any], autocommit: bool) -> bool:
@@ -80,21 +115,28 @@ def _is_as(connection: Connection[Any] | AsyncConnection[Any], autocommit: bool)
 
 def _is_at_rest(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     return (
-        connection.info.transaction_status == TransactionStatus.IDLE
-        and connection.info.pipeline_status == PipelineStatus.OFF
+        connection.pgconn.transaction_status == TransactionStatus.IDLE
+        and connection.pgconn.pipeline_status == PipelineStatus.OFF
+        and connection._pipeline is None
+        and not connection._num_transactions
     )
 
 
 @contextmanager
 def transaction_on(connection: Connection[Any]) -> Iterator[None]:
     """Run the body in a transaction of a connection, or in a savepoint of the open one."""
-    found = _is_at_rest(connection)
+    found, autocommit = _is_at_rest(connection), connection.autocommit
     try:
-        with _transaction_on(connection):
-            yield
+        try:
+            with _transaction_on(connection):
+                yield
+        except BaseException:
+            if found:
+                _mend(connection, autocommit)
+            raise
     except BaseException:
         if found:
-            mend(connection, autocommit=connection.autocommit)
+            _close_unless(connection, autocommit)
         raise
 
 
@@ -123,13 +165,18 @@ def _transaction_on(connection: Connection[Any]) -> Iterator[None]:
 @asynccontextmanager
 async def atransaction_on(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
     """Run the body in a transaction of an asynchronous connection; as :func:`transaction_on`."""
-    found = _is_at_rest(connection)
+    found, autocommit = _is_at_rest(connection), connection.autocommit
     try:
-        async with _atransaction_on(connection):
-            yield
+        try:
+            async with _atransaction_on(connection):
+                yield
+        except BaseException:
+            if found:
+                await _amend_to_its_end(connection, autocommit)
+            raise
     except BaseException:
         if found:
-            await amend(connection, autocommit=connection.autocommit)
+            _close_unless(connection, autocommit)
         raise
 
 

@@ -21,7 +21,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from langgraph_ephemeral_checkpointer.drivers.transactions import amend, atransaction_on
+from langgraph_ephemeral_checkpointer.drivers.transactions import amending, atransaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive
 from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, apurge_storage
@@ -363,8 +363,12 @@ class AsyncTenantPostgresSaver(TenantSaver):
 
 
 async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
-    if not isinstance(step, Transaction):
-        return await _round_trip(conn, step)
+    if isinstance(step, Transaction):
+        return await amending(conn, partial(_transact, conn, step))
+    return await _round_trip(conn, step)
+
+
+async def _transact(conn: AsyncConnection[Any], step: Transaction) -> Any:
     joined = in_transaction(conn, refused=step.alone)
     if conn in DOUBTFUL and not joined:
         await _start_afresh(conn)
@@ -379,23 +383,31 @@ async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
 
 async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
-    if HAS_PIPELINE:
-        async with conn.lock:
-            if fits(batch, conn):
-                work = exchange(conn, batch)
-                try:
-                    return await conn.wait(work)
-                finally:
-                    # A wait that is interrupted twice leaves it half done, and the error
-                    # would keep it so for as long as somebody holds it.
-                    work.close()
+    if HAS_PIPELINE and not in_transaction(conn):
+        done = await amending(conn, partial(_by_wire, conn, batch))
+        if done is not None:
+            return done
     if in_transaction(conn):
         return (await _send(conn, [*batch, UNPIN]))[:-1]
+    by_cursors = partial(_by_cursors, conn, batch)
     try:
-        return await _by_cursors(conn, batch)
+        return await amending(conn, by_cursors)
     except errors.InvalidSqlStatementName:
         # As in the short way; psycopg does not notice every DISCARD ALL.
-        return await _by_cursors(conn, batch)
+        return await amending(conn, by_cursors)
+
+
+async def _by_wire(conn: AsyncConnection[Any], batch: Batch) -> list[Any] | None:
+    async with conn.lock:
+        if not fits(batch, conn):
+            return None
+        work = exchange(conn, batch)
+        try:
+            return await conn.wait(work)
+        finally:
+            # A wait that is interrupted twice leaves it half done, and the error
+            # would keep it so for as long as somebody holds it.
+            work.close()
 
 
 async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
@@ -407,20 +419,19 @@ async def _by_cursors(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
     # A plain try, not a context manager: this is on the way of every save.
     own = conn.info.pipeline_status == PipelineStatus.OFF
     by_itself = conn.autocommit
+    DOUBTFUL.add(conn)  # beforehand: what comes after a failure may be interrupted
     try:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             await conn.set_autocommit(True)
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        answers = await _send(conn, batch)
+        answers = await _send(conn, batch, alone=True)
         if not by_itself:
             await conn.set_autocommit(False)
     except BaseException:
-        DOUBTFUL.add(conn)
-        if own:
-            await amend(conn, autocommit=by_itself)
-        elif not by_itself:
+        if not own and not by_itself:
             await _switch_back(conn)
         raise
+    DOUBTFUL.discard(conn)
     return answers
 
 
@@ -440,12 +451,26 @@ async def _start_afresh(conn: AsyncConnection[Any]) -> None:
     DOUBTFUL.discard(conn)
 
 
-async def _send(conn: AsyncConnection[Any], batch: Sequence[Statement]) -> list[Any]:
+async def _send(
+    conn: AsyncConnection[Any], batch: Sequence[Statement], *, alone: bool = False
+) -> list[Any]:
+    """Send statements at once; ``alone``: they are a transaction, not a part of one."""
     adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [await _answer(await _execute(conn, one), one) for one in batch]
     async with conn.pipeline():
-        cursors = [await _execute(conn, one) for one in batch]
+        try:
+            cursors = [await _execute(conn, one) for one in batch]
+        except BaseException:
+            if alone:
+                # The end of the pipeline would commit the first of them without the last.
+                try:
+                    with suppress(errors.Error):  # of the server, which commits nothing then
+                        await conn.execute("ROLLBACK", prepare=False)
+                except BaseException:
+                    conn.pgconn.finish()
+                    raise
+            raise
     return [await _answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
 
 

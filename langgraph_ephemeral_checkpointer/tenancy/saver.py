@@ -21,7 +21,7 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool
 
-from langgraph_ephemeral_checkpointer.drivers.transactions import mend, transaction_on
+from langgraph_ephemeral_checkpointer.drivers.transactions import mending, transaction_on
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, drive
 from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.purge import BATCH_SIZE, purge_storage
@@ -343,8 +343,12 @@ class TenantPostgresSaver(TenantSaver):
 
 
 def _carry_out(conn: Connection[Any], step: Step) -> Any:
-    if not isinstance(step, Transaction):
-        return _round_trip(conn, step)
+    if isinstance(step, Transaction):
+        return mending(conn, partial(_transact, conn, step))
+    return _round_trip(conn, step)
+
+
+def _transact(conn: Connection[Any], step: Transaction) -> Any:
     joined = in_transaction(conn, refused=step.alone)
     if conn in DOUBTFUL and not joined:
         _start_afresh(conn)
@@ -359,23 +363,31 @@ def _carry_out(conn: Connection[Any], step: Step) -> Any:
 
 def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
     """Run a batch as one transaction, or as part of the caller's where one is open."""
-    if HAS_PIPELINE:
-        with conn.lock:
-            if fits(batch, conn):
-                work = exchange(conn, batch)
-                try:
-                    return conn.wait(work)
-                finally:
-                    # A wait that is interrupted twice leaves it half done, and the error
-                    # would keep it so for as long as somebody holds it.
-                    work.close()
+    if HAS_PIPELINE and not in_transaction(conn):
+        done = mending(conn, partial(_by_wire, conn, batch))
+        if done is not None:
+            return done
     if in_transaction(conn):
         return _send(conn, [*batch, UNPIN])[:-1]
+    by_cursors = partial(_by_cursors, conn, batch)
     try:
-        return _by_cursors(conn, batch)
+        return mending(conn, by_cursors)
     except errors.InvalidSqlStatementName:
         # As in the short way; psycopg does not notice every DISCARD ALL.
-        return _by_cursors(conn, batch)
+        return mending(conn, by_cursors)
+
+
+def _by_wire(conn: Connection[Any], batch: Batch) -> list[Any] | None:
+    with conn.lock:
+        if not fits(batch, conn):
+            return None
+        work = exchange(conn, batch)
+        try:
+            return conn.wait(work)
+        finally:
+            # A wait that is interrupted twice leaves it half done, and the error
+            # would keep it so for as long as somebody holds it.
+            work.close()
 
 
 def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
@@ -387,20 +399,19 @@ def _by_cursors(conn: Connection[Any], batch: Batch) -> list[Any]:
     # A plain try, not a context manager: this is on the way of every save.
     own = conn.info.pipeline_status == PipelineStatus.OFF
     by_itself = conn.autocommit
+    DOUBTFUL.add(conn)  # beforehand: what comes after a failure may be interrupted
     try:
         if not by_itself:  # the switch is in the client only, BEGIN would be a trip
             conn.autocommit = True
         # Up to its end a pipeline is one implicit transaction, without BEGIN and COMMIT.
-        answers = _send(conn, batch)
+        answers = _send(conn, batch, alone=True)
         if not by_itself:
             conn.autocommit = False
     except BaseException:
-        DOUBTFUL.add(conn)
-        if own:
-            mend(conn, autocommit=by_itself)
-        elif not by_itself:
+        if not own and not by_itself:
             _switch_back(conn)
         raise
+    DOUBTFUL.discard(conn)
     return answers
 
 
@@ -420,12 +431,24 @@ def _start_afresh(conn: Connection[Any]) -> None:
     DOUBTFUL.discard(conn)
 
 
-def _send(conn: Connection[Any], batch: Sequence[Statement]) -> list[Any]:
+def _send(conn: Connection[Any], batch: Sequence[Statement], *, alone: bool = False) -> list[Any]:
+    """Send statements at once; ``alone``: they are a transaction, not a part of one."""
     adapt(conn)
     if not HAS_PIPELINE or len(batch) == 1:
         return [_answer(_execute(conn, one), one) for one in batch]
     with conn.pipeline():
-        cursors = [_execute(conn, one) for one in batch]
+        try:
+            cursors = [_execute(conn, one) for one in batch]
+        except BaseException:
+            if alone:
+                # The end of the pipeline would commit the first of them without the last.
+                try:
+                    with suppress(errors.Error):  # of the server, which commits nothing then
+                        conn.execute("ROLLBACK", prepare=False)
+                except BaseException:
+                    conn.pgconn.finish()
+                    raise
+            raise
     return [_answer(cursor, one) for cursor, one in zip(cursors, batch, strict=True)]
 
 

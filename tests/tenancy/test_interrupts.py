@@ -4,105 +4,177 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 import psycopg
+import psycopg.connection
+import psycopg.cursor
+import psycopg.transaction
 import pytest
+from psycopg import _pipeline, _pipeline_base
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from langgraph_ephemeral_checkpointer.errors import StorageUnavailableError
+from langgraph_ephemeral_checkpointer import transactions
+from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
 from langgraph_ephemeral_checkpointer.tenancy import (
     AsyncTenantPostgresSaver,
     TenantPostgresSaver,
     wire,
 )
+from langgraph_ephemeral_checkpointer.tenancy import saver as saver_module
 from tests.support.tenant_graphs import META, at, checkpoint, put
 
 
 @lru_cache
 def _points(code: Any) -> frozenset[int]:
-    """Where a signal that came a moment before is handled: as a function begins, behind calls."""
-    found = [*dis.get_instructions(code)]
+    """Where a signal that came a moment before is handled: as a function begins, behind calls.
+
+    Python handles it as a part of the call. So what comes behind does not count where it has
+    another handler than the call: a lock that is about to be released would never be.
+    """
+    found = dis.Bytecode(code)
+
+    def handler(offset: int) -> int | None:
+        targets = [one.target for one in found.exception_entries if one.start <= offset < one.end]
+        return targets[-1] if targets else None
+
     return frozenset(
         after.offset
         for before, after in pairwise(found)
         if before.opname in {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
+        and handler(before.offset) == handler(after.offset)
     )
 
 
 class _InterruptedAt:
-    """Raises KeyboardInterrupt in a module at the n-th point where Python looks for signals."""
+    """Raises KeyboardInterrupt at points where Python looks for signals, in some modules.
 
-    def __init__(self, module: Any, n: int) -> None:
-        self._file = module.__file__
-        self._left = n
-        self.done = False
+    Args:
+        modules: Where to count points.
+        counts: So many points before the first interrupt, and from each to the next.
+    """
 
-    def __call__(self, frame: Any, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != self._file:
+    def __init__(self, modules: Iterable[Any], *counts: int) -> None:
+        self._files = {module.__file__ for module in modules}
+        self._counts = [*counts]
+        self.interrupts = 0
+
+    def trace(self, frame: Any, event: str, arg: Any) -> Any:
+        """What to tell ``sys.settrace``."""
+        if frame.f_code.co_filename not in self._files:
             return None
         frame.f_trace_opcodes = True
         points = _points(frame.f_code)
 
         def within(frame: Any, event: str, arg: Any) -> Any:
-            if event == "opcode" and frame.f_lasti in points and not self.done:
-                self._left -= 1
-                if not self._left:
-                    self.done = True
+            if event == "opcode" and frame.f_lasti in points and self._counts:
+                self._counts[0] -= 1
+                if not self._counts[0]:
+                    del self._counts[0]
+                    self.interrupts += 1
                     raise KeyboardInterrupt
             return within
 
         return within
 
+    def profile(self, frame: Any, event: str, arg: Any) -> None:
+        """What to tell ``sys.setprofile``: a tracer that raises is switched off by Python."""
+        if self._counts and sys.gettrace() is None:
+            sys.settrace(self.trace)
+            while frame:
+                frame.f_trace = self.trace(frame, "call", None)
+                frame = frame.f_back
 
-def _interrupted(call: Callable[[], Any], module: Any, n: int) -> bool:
-    """Run a call with an interrupt at the n-th point; False where it has fewer."""
-    interrupt, before = _InterruptedAt(module, n), sys.gettrace()
-    sys.settrace(interrupt)
+
+def _interrupted(call: Callable[[], Any], modules: Iterable[Any], *counts: int) -> int:
+    """Run a call that is interrupted, and return how often it was."""
+    interrupt, before = _InterruptedAt(modules, *counts), (sys.gettrace(), sys.getprofile())
+    sys.setprofile(interrupt.profile)
+    sys.settrace(interrupt.trace)
     try:
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, StorageError):
             call()
     finally:
-        sys.settrace(before)
-    return interrupt.done
+        sys.setprofile(before[1])
+        sys.settrace(before[0])
+    return interrupt.interrupts
 
 
-@pytest.mark.parametrize("name", ["put", "get_tuple"])
-def test_an_interrupt_on_the_wire_leaves_the_connection_at_rest_or_closed(
-    make_saver: Any, app_dsn: str, schema: str, superuser: Any, name: str
+_PSYCOPG = (psycopg.connection, psycopg.cursor, psycopg.transaction, _pipeline, _pipeline_base)
+
+
+def _check_at_rest_or_closed(conn: psycopg.Connection[Any], first: int) -> None:
+    if not conn.closed:
+        states = (conn.info.transaction_status, conn.pgconn.pipeline_status)
+        assert states == (TransactionStatus.IDLE, PipelineStatus.OFF), f"at {first}"
+        assert conn.autocommit, f"at {first}"
+        assert conn.execute("SELECT 1").fetchone() == (1,), f"at {first}"
+
+
+@pytest.mark.parametrize("then", [(), (1,), (4,)], ids=["once", "twice", "twice, later"])
+@pytest.mark.parametrize("name", ["put", "prune"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_leave_the_connection_at_rest_or_closed(
+    make_saver: Any, app_dsn: str, schema: str, name: str, then: tuple[int, ...]
 ) -> None:
-    """In pipeline mode the next call would wait for ever, or be refused."""
-    points, place, n = 1, at("t"), 0
-    with make_saver() as other:
+    """In pipeline mode the next call would wait for ever, or be refused.
+
+    What is raised as a generator is let go is written to stderr by Python, and lost.
+    """
+    modules = (*_PSYCOPG, transactions, saver_module, wire)
+    first, place, n = 1, at("t"), 0
+    connect = partial(psycopg.connect, app_dsn, autocommit=True)
+    with make_saver() as other, ExitStack() as stack:
         other.setup()
         other.conn.execute("SET lock_timeout = '5s'")
-        conn = psycopg.connect(app_dsn, autocommit=True)
+        conn = stack.enter_context(closing(connect()))
         while True:
             saver = TenantPostgresSaver(conn, schema=schema, keep_checkpoints=1)
             place = put(saver, "t", n + 1, config=place)
-            place = put(saver, "t", n + 2, config=place)
-            n += 3
+            n += 2
             calls: dict[str, Any] = {
                 "put": partial(put, saver, "t", n, config=place),
-                "get_tuple": partial(saver.get_tuple, at("t")),
+                "prune": partial(saver.prune, ["t"]),
             }
-            if not _interrupted(calls[name], wire, points):
+            if not _interrupted(calls[name], modules, first, *then):
                 break
-            if not conn.closed:
-                states = (conn.info.transaction_status, conn.pgconn.pipeline_status)
-                assert states == (TransactionStatus.IDLE, PipelineStatus.OFF), f"at {points}"
-                saver.prune(["t"])
+            _check_at_rest_or_closed(conn, first)
+            if conn.closed:
+                conn = stack.enter_context(closing(connect()))
             other.prune(["t"])  # nobody has the thread's lock
             assert len([*other.list(at("t"))]) == 1
-            if conn.closed:
-                conn = psycopg.connect(app_dsn, autocommit=True)
-            points += 1
-        conn.close()
-    assert points > 10
+            first += 1
+    assert first > 10
+
+
+@pytest.mark.parametrize("then", [(), (1,), (2,)], ids=["once", "twice", "twice, later"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_delete_that_is_interrupted_is_done_whole_or_not_at_all(
+    make_saver: Any, app_dsn: str, schema: str, superuser: Any, then: tuple[int, ...]
+) -> None:
+    """The end of psycopg's pipeline commits what was sent before the interrupt."""
+    found: list[bool] = []
+    with make_saver() as other:
+        other.setup()
+        counts = [f"(SELECT count(*) FROM {schema}.{table})" for table in other.names.tables]
+        while True:
+            with psycopg.connect(app_dsn, autocommit=True) as conn:
+                saver = TenantPostgresSaver(conn, schema=schema)
+                other.put_writes(put(other, "t", 1), [("log", 2)], "task")
+                delete = partial(saver.delete_thread, "t")
+                modules = (*_PSYCOPG, transactions, saver_module)
+                if not _interrupted(delete, modules, len(found) + 1, *then):
+                    break
+                _check_at_rest_or_closed(conn, len(found) + 1)
+            # In one statement: the server may still be at it where the connection was closed.
+            rows = superuser.execute(f"SELECT {', '.join(counts)}").fetchone()
+            assert rows in {(0, 0, 0), (1, 1, 1)}, f"at {len(found) + 1}"
+            found.append(any(rows))
+    assert set(found) == {True, False}
 
 
 def _hold(superuser: Any, saver: Any) -> None:

@@ -374,6 +374,23 @@ def test_nothing_of_a_batch_is_done_where_the_last_of_it_cannot_be_sent(two: Any
     assert _values(other) == THIRD
 
 
+def test_nor_where_it_goes_by_cursors(two: Any) -> None:
+    saver, other, place, _ = two
+    going = {"tenant": "default", "thread_id": "t", "ns": "", "id": _id(2)}
+    delete = "DELETE FROM {checkpoints} WHERE thread_id = %(thread_id)s::text"
+    batch = [
+        *saver.names.lock("default", "t"),
+        saver.names.statement(delete, going, fetch=False),
+        saver.names.statement(sql.LOAD_ONE, {**going, "id": object()}),
+    ]
+    with pytest.raises(StorageError, match="cannot adapt type"):
+        saver.run_plan(batch)
+    assert not saver.conn.closed
+    assert _values(other).keys() == {_id(2)}
+    _third(saver, place)
+    assert _values(other) == THIRD
+
+
 async def test_what_cannot_be_sent_asynchronously_stores_nothing_either(
     make_async_saver: Any, make_saver: Any
 ) -> None:
