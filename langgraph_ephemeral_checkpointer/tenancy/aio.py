@@ -31,7 +31,8 @@ from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
-    UNPIN,
+    PUT_BACK,
+    REMEMBER,
     check_isolation,
     check_role,
     connecting,
@@ -369,11 +370,11 @@ async def _carry_out(conn: AsyncConnection[Any], step: Step) -> Any:
     if conn in DOUBTFUL and not joined:
         await _start_afresh(conn)
     async with atransaction_on(conn):
-        if not joined and (level := isolation(conn)):
-            await _send(conn, [level])
+        if opening := REMEMBER if joined else isolation(conn):
+            await _send(conn, [opening])
         answer = await adrive(step.plan, partial(_send, conn))
         if joined:
-            await _send(conn, [UNPIN])
+            await _send(conn, [PUT_BACK])
     return answer
 
 
@@ -390,7 +391,7 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
                     # would keep it so for as long as somebody holds it.
                     work.close()
     if in_transaction(conn):
-        return (await _send(conn, [*batch, UNPIN]))[:-1]
+        return (await _send(conn, [REMEMBER, *batch, PUT_BACK]))[1:-1]
     try:
         return await _by_cursors(conn, batch)
     except errors.InvalidSqlStatementName:

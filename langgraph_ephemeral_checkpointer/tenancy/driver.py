@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -30,9 +30,22 @@ L = TypeVar("L")
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
-UNPIN = Statement(
-    "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
-)
+# The caller's settings, for the time that a call is a part of their transaction.
+_SET = ("langgraph.tenant", "search_path", "plan_cache_mode")
+
+
+def _copies(pairs: Iterable[tuple[str, str]]) -> Statement:
+    copied = (
+        f"pg_catalog.set_config('{name}', "
+        f"coalesce(pg_catalog.current_setting('{of}', true), ''), true)"
+        for name, of in pairs
+    )
+    return Statement(f"SELECT {', '.join(copied)}", fetch=False)
+
+
+REMEMBER = _copies((f"langgraph.callers_{name.rpartition('.')[2]}", name) for name in _SET)
+PUT_BACK = _copies((name, f"langgraph.callers_{name.rpartition('.')[2]}") for name in _SET)
+"""Around what joins a transaction of the caller's: that goes on as if nobody had set anything."""
 
 _OPEN = (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
 

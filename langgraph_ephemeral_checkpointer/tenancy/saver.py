@@ -31,7 +31,8 @@ from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
-    UNPIN,
+    PUT_BACK,
+    REMEMBER,
     check_isolation,
     check_role,
     connecting,
@@ -349,11 +350,11 @@ def _carry_out(conn: Connection[Any], step: Step) -> Any:
     if conn in DOUBTFUL and not joined:
         _start_afresh(conn)
     with transaction_on(conn):
-        if not joined and (level := isolation(conn)):
-            _send(conn, [level])
+        if opening := REMEMBER if joined else isolation(conn):
+            _send(conn, [opening])
         answer = drive(step.plan, partial(_send, conn))
         if joined:
-            _send(conn, [UNPIN])
+            _send(conn, [PUT_BACK])
     return answer
 
 
@@ -370,7 +371,7 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
                     # would keep it so for as long as somebody holds it.
                     work.close()
     if in_transaction(conn):
-        return _send(conn, [*batch, UNPIN])[:-1]
+        return _send(conn, [REMEMBER, *batch, PUT_BACK])[1:-1]
     try:
         return _by_cursors(conn, batch)
     except errors.InvalidSqlStatementName:

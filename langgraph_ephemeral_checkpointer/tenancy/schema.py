@@ -17,7 +17,7 @@ from psycopg import sql
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import SchemaMismatchError, SchemaMissingError
-from langgraph_ephemeral_checkpointer.tenancy.names import SETTING, Names
+from langgraph_ephemeral_checkpointer.tenancy.names import CLOSE_PATH, SETTING, Names
 
 Batch = Sequence[Statement]
 """Statements that go over the network together, in one transaction."""
@@ -262,7 +262,7 @@ def look(names: Names) -> Plan[Batch, tuple[list[str], Role]]:
     Returns:
         The missing kinds, and the role of the connection.
     """
-    found, roles = yield [probe(names), role()]
+    _, found, roles = yield [CLOSE_PATH, probe(names), role()]
     return missing_tables(names, found), Role(*roles[0])
 
 
@@ -277,7 +277,8 @@ def create(names: Names) -> Plan[Batch, None]:
         SchemaMismatchError: Something else has those names.
         SchemaMissingError: A table was not made, although no statement failed.
     """
-    yield [Statement("SELECT pg_advisory_xact_lock(%s::bigint)", (names.schema_key,))]
+    lock = Statement("SELECT pg_advisory_xact_lock(%s::bigint)", (names.schema_key,))
+    yield [CLOSE_PATH, lock]
     found, exists = yield [probe(names), Statement(_SCHEMA_EXISTS, (names.schema,))]
     missing = missing_tables(names, found)
     statements = table_ddl(names, missing)

@@ -41,7 +41,7 @@ from langgraph_ephemeral_checkpointer.strategies.tenant import delete, find, siz
 from langgraph_ephemeral_checkpointer.strategies.tenant import orphans as tenant_orphans
 from langgraph_ephemeral_checkpointer.strategies.tenant.access import Batches, TenantTables
 from langgraph_ephemeral_checkpointer.strategies.tenant.prune import prune_threads
-from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.names import CLOSE_PATH, Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
         return self._transact(self._in_batch(plan, int))
 
     def _in_batch(self, plan: Batches[T], refused: Callable[[], T]) -> Batches[T]:
-        yield [READ_COMMITTED]
+        yield [READ_COMMITTED, CLOSE_PATH]
         if (attempt := self._lock.attempt()) is not None:
             (answer,) = yield [attempt]
             if not answer[0][0]:
