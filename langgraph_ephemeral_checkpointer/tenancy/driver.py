@@ -23,7 +23,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     StorageUnavailableError,
     StorageUnusableError,
 )
-from langgraph_ephemeral_checkpointer.tenancy.schema import Role
+from langgraph_ephemeral_checkpointer.tenancy.proof import Role
 
 L = TypeVar("L")
 
@@ -200,6 +200,11 @@ def check_role(role: Role, *, required: bool) -> None:
     Raises:
         RowSecurityError: It is void and ``required``.
     """
+    if required and role.maintains:
+        raise RowSecurityError(
+            f"role {role.name!r} is one of the maintenance policy's, which shows it every tenant: "
+            "connect as a role that the policy is not for, or drop the policy"
+        )
     if not role.bypasses_rls:
         return
     message = (

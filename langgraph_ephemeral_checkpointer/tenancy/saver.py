@@ -43,7 +43,8 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
-from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.proof import create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class TenantPostgresSaver(TenantSaver):
         with self._set_up.lock:
             if self._set_up.done:
                 return
-            missing, role = drive(look(self.names), self._perform)
+            missing, role = drive(look(self.names, migrated=not self._create_schema), self._perform)
             check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
