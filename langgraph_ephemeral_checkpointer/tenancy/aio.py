@@ -31,7 +31,8 @@ from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
-    UNPIN,
+    PUT_BACK,
+    REMEMBER,
     check_isolation,
     check_role,
     connecting,
@@ -42,7 +43,8 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
-from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.proof import create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.tenancy.scope import in_scope_of_call
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
 
@@ -118,7 +120,9 @@ class AsyncTenantPostgresSaver(TenantSaver):
         async with self._set_up_lock:
             if self._set_up.done:
                 return
-            missing, role = await adrive(look(self.names), self._perform)
+            missing, role = await adrive(
+                look(self.names, migrated=not self._create_schema), self._perform
+            )
             check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
@@ -373,11 +377,11 @@ async def _transact(conn: AsyncConnection[Any], step: Transaction) -> Any:
     if conn in DOUBTFUL and not joined:
         await _start_afresh(conn)
     async with atransaction_on(conn):
-        if not joined and (level := isolation(conn)):
-            await _send(conn, [level])
+        if opening := REMEMBER if joined else isolation(conn):
+            await _send(conn, [opening])
         answer = await adrive(step.plan, partial(_send, conn))
         if joined:
-            await _send(conn, [UNPIN])
+            await _send(conn, [PUT_BACK])
     return answer
 
 
@@ -388,7 +392,7 @@ async def _round_trip(conn: AsyncConnection[Any], batch: Batch) -> list[Any]:
         if done is not None:
             return done
     if in_transaction(conn):
-        return (await _send(conn, [*batch, UNPIN]))[:-1]
+        return (await _send(conn, [REMEMBER, *batch, PUT_BACK]))[1:-1]
     by_cursors = partial(_by_cursors, conn, batch)
     try:
         return await amending(conn, by_cursors)

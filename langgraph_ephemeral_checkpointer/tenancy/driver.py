@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,16 +23,29 @@ from langgraph_ephemeral_checkpointer.errors import (
     StorageUnavailableError,
     StorageUnusableError,
 )
-from langgraph_ephemeral_checkpointer.tenancy.schema import Role
+from langgraph_ephemeral_checkpointer.tenancy.proof import Role
 
 L = TypeVar("L")
 
 logger = logging.getLogger("langgraph_ephemeral_checkpointer.tenancy")
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
-UNPIN = Statement(
-    "SELECT set_config('langgraph.tenant', '', true), set_config('plan_cache_mode', 'auto', true)"
-)
+# The caller's settings, for the time that a call is a part of their transaction.
+_SET = ("langgraph.tenant", "search_path", "plan_cache_mode")
+
+
+def _copies(pairs: Iterable[tuple[str, str]]) -> Statement:
+    copied = (
+        f"pg_catalog.set_config('{name}', "
+        f"coalesce(pg_catalog.current_setting('{of}', true), ''), true)"
+        for name, of in pairs
+    )
+    return Statement(f"SELECT {', '.join(copied)}", fetch=False)
+
+
+REMEMBER = _copies((f"langgraph.callers_{name.rpartition('.')[2]}", name) for name in _SET)
+PUT_BACK = _copies((name, f"langgraph.callers_{name.rpartition('.')[2]}") for name in _SET)
+"""Around what joins a transaction of the caller's: that goes on as if nobody had set anything."""
 
 _OPEN = (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
 
@@ -187,6 +200,11 @@ def check_role(role: Role, *, required: bool) -> None:
     Raises:
         RowSecurityError: It is void and ``required``.
     """
+    if required and role.maintains:
+        raise RowSecurityError(
+            f"role {role.name!r} is one of the maintenance policy's, which shows it every tenant: "
+            "connect as a role that the policy is not for, or drop the policy"
+        )
     if not role.bypasses_rls:
         return
     message = (

@@ -19,12 +19,19 @@ SETTING = "langgraph.tenant"
 _MAX_IDENTIFIER = 63
 """Bytes that Postgres keeps of an identifier; it silently cuts off the rest."""
 
+# With what every transaction begins. The statements after it name no schema but that of the tables:
+# on the path of the session somebody may have planted a function or an operator that fits better
+# than the server's own, and would run with all rights of the role, as whatever tenant is pinned.
+_CLOSED = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+CLOSE_PATH = Statement(_CLOSED, fetch=False)
+"""Let no name mean anything but what the server calls so, until the transaction ends."""
+
 # Saving and loading are statements whose one good plan is known. Left to itself, Postgres
 # plans them anew each time, which takes longer than to execute them.
-_GENERIC = "set_config('plan_cache_mode', 'force_generic_plan', true)"
-_PIN = f"SELECT set_config('{SETTING}', %(tenant)s::text, true)"
+_GENERIC = "pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)"
+_PIN = f"{_CLOSED}, pg_catalog.set_config('{SETTING}', %(tenant)s::pg_catalog.text, true)"
 _PIN_HOT = f"{_PIN}, {_GENERIC}"
-_LOCK_ONE = f"{_PIN_HOT}, pg_advisory_xact_lock(%(key)s::bigint)"
+_LOCK_ONE = f"{_PIN_HOT}, pg_catalog.pg_advisory_xact_lock(%(key)s::pg_catalog.int8)"
 _PIN_HOT_QUERY, _LOCK_ONE_QUERY = Query(_PIN_HOT), Query(_LOCK_ONE)
 _LOCK_MANY = "SELECT pg_advisory_xact_lock(k) FROM unnest(%s::bigint[]) AS u (k)"
 
@@ -126,7 +133,7 @@ class Names:
 
 
 def pin(tenant: str, *, hot: bool = False) -> Statement:
-    """Let the policies admit one tenant until the transaction ends.
+    """Let the policies admit one tenant until the transaction ends, and close the search path.
 
     Args:
         tenant: The tenant.

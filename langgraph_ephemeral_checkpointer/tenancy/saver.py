@@ -31,7 +31,8 @@ from langgraph_ephemeral_checkpointer.tenancy.base import Options, TenantSaver
 from langgraph_ephemeral_checkpointer.tenancy.driver import (
     DOUBTFUL,
     HAS_PIPELINE,
-    UNPIN,
+    PUT_BACK,
+    REMEMBER,
     check_isolation,
     check_role,
     connecting,
@@ -42,7 +43,8 @@ from langgraph_ephemeral_checkpointer.tenancy.driver import (
     storage_errors,
 )
 from langgraph_ephemeral_checkpointer.tenancy.plans import Step, Transaction
-from langgraph_ephemeral_checkpointer.tenancy.schema import Batch, create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.proof import create, look, refuse_missing
+from langgraph_ephemeral_checkpointer.tenancy.schema import Batch
 from langgraph_ephemeral_checkpointer.tenancy.wire import exchange, fits
 
 T = TypeVar("T")
@@ -113,7 +115,7 @@ class TenantPostgresSaver(TenantSaver):
         with self._set_up.lock:
             if self._set_up.done:
                 return
-            missing, role = drive(look(self.names), self._perform)
+            missing, role = drive(look(self.names, migrated=not self._create_schema), self._perform)
             check_isolation(role)
             check_role(role, required=self._require_rls)
             if missing and not self._create_schema:
@@ -353,11 +355,11 @@ def _transact(conn: Connection[Any], step: Transaction) -> Any:
     if conn in DOUBTFUL and not joined:
         _start_afresh(conn)
     with transaction_on(conn):
-        if not joined and (level := isolation(conn)):
-            _send(conn, [level])
+        if opening := REMEMBER if joined else isolation(conn):
+            _send(conn, [opening])
         answer = drive(step.plan, partial(_send, conn))
         if joined:
-            _send(conn, [UNPIN])
+            _send(conn, [PUT_BACK])
     return answer
 
 
@@ -368,7 +370,7 @@ def _round_trip(conn: Connection[Any], batch: Batch) -> list[Any]:
         if done is not None:
             return done
     if in_transaction(conn):
-        return _send(conn, [*batch, UNPIN])[:-1]
+        return _send(conn, [REMEMBER, *batch, PUT_BACK])[1:-1]
     by_cursors = partial(_by_cursors, conn, batch)
     try:
         return mending(conn, by_cursors)

@@ -18,7 +18,7 @@ import pytest
 from psycopg import _pipeline, _pipeline_base
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from langgraph_ephemeral_checkpointer import transactions
+from langgraph_ephemeral_checkpointer.drivers import transactions
 from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavailableError
 from langgraph_ephemeral_checkpointer.tenancy import (
     AsyncTenantPostgresSaver,

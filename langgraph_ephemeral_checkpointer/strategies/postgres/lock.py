@@ -36,20 +36,24 @@ T = TypeVar("T")
 _SPACE = 0x4C474543
 
 _KEY = """
-    SELECT pg_backend_pid(), {space}::bigint << 32 | '{table}'::regclass::oid::bigint
+    SELECT pg_catalog.pg_backend_pid(), '{table}'::pg_catalog.regclass::pg_catalog.oid
 """
 
 # A session may take its own lock again, so two sweepers on one connection would both get it.
 _TRY = """
     SELECT NOT EXISTS (
-        SELECT FROM pg_locks
-        WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid = 1
-          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND classid::bigint << 32 | objid::bigint = %(key)s
-    ) AND pg_try_advisory_lock(%(key)s)
+        SELECT FROM pg_catalog.pg_locks JOIN pg_catalog.pg_database AS here
+            ON here.oid OPERATOR(pg_catalog.=) database
+        WHERE locktype OPERATOR(pg_catalog.=) 'advisory'
+          AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+          AND objsubid OPERATOR(pg_catalog.=) 1
+          AND here.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+          AND classid OPERATOR(pg_catalog.=) %(space)s::pg_catalog.oid
+          AND objid OPERATOR(pg_catalog.=) %(oid)s::pg_catalog.oid
+    ) AND pg_catalog.pg_try_advisory_lock(%(key)s)
 """
-_UNLOCK = "SELECT pg_advisory_unlock(%(key)s)"
-_TRY_IN_TRANSACTION = "SELECT pg_try_advisory_xact_lock(%(key)s)"
+_UNLOCK = "SELECT pg_catalog.pg_advisory_unlock(%(key)s)"
+_TRY_IN_TRANSACTION = "SELECT pg_catalog.pg_try_advisory_xact_lock(%(key)s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +125,16 @@ class SweepLock:
 
     def __init__(self, *, pooled: bool, table: str = "checkpoints") -> None:
         self._pooled = pooled
-        self._look = _KEY.format(space=_SPACE, table=table.replace("'", "''"))
+        self._look = _KEY.format(table=table.replace("'", "''"))
         self._key: int | None = None
         self._holder: Any = None
         self._per_batch = False
 
     def acquire(self) -> Plan[Step, bool]:
         """Take the lock; False if another instance has it."""
-        (server_pid, self._key), seen = yield Look(self._look)
-        params = {"key": self._key}
+        (server_pid, oid), seen = yield Look(self._look)
+        self._key = _SPACE << 32 | oid
+        params = {"key": self._key, "space": _SPACE, "oid": oid}
         # A pooler invents the process id that it tells its clients.
         self._per_batch = seen.pid != server_pid
         if self._per_batch:

@@ -12,7 +12,7 @@ from langgraph_ephemeral_checkpointer.strategies.rows import waiting_threads
 from langgraph_ephemeral_checkpointer.strategies.tenant.access import MANNERS, Batches, TenantTables
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Texts
 from langgraph_ephemeral_checkpointer.tenancy.erasing import list_tenants
-from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.tenancy.names import CLOSE_PATH, Names
 from langgraph_ephemeral_checkpointer.tenancy.schema import sees_every_tenant
 
 AGGREGATES = """
@@ -101,7 +101,7 @@ def every_tenant(names: Names) -> Batches[list[str]]:
     Raises:
         TenantRequiredError: The role does not see all of them.
     """
-    _, ((all_of_them,),) = yield [MANNERS, sees_every_tenant(names)]
+    *_, ((all_of_them,),) = yield [CLOSE_PATH, MANNERS, sees_every_tenant(names)]
     if not all_of_them:
         raise TenantRequiredError(
             "there is no tenant in scope, and this role does not see every tenant: open "

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from psycopg import Connection, Cursor
 from psycopg.rows import tuple_row
 
@@ -20,8 +19,9 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TASKS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
-from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
+from langgraph_ephemeral_checkpointer.strategies.postgres.strategy.birth import POSTGRES_PREFIX
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
+from langgraph_ephemeral_checkpointer.strategies.tenant.strategy.recoding import Recoding, Typed
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
@@ -143,9 +143,7 @@ def migrate_from_postgres(
         StorageUnusableError: A database is away, or lacks its tables.
     """
     _check(source, target)
-    # Bytes go over as they are where both sides read the same ones.
-    as_is = type(source.serde) is type(target.serde) is JsonPlusSerializer
-    recode = None if as_is else source.serde
+    recoding = Recoding(source.serde, target.serde)
     result = MigrationResult()
     after = None
     with target.tenant_scope(tenant) if tenant is not None else nullcontext():
@@ -159,7 +157,7 @@ def migrate_from_postgres(
             for thread_id in page:
                 if on_thread is not None:
                     on_thread(thread_id)
-                _copy(source, target, thread_id, recode, result)
+                _copy(source, target, thread_id, recoding, result)
 
 
 def _check(source: object, target: object) -> None:
@@ -176,7 +174,7 @@ def _copy(
     source: PostgresSaver,
     target: TenantPostgresSaver,
     thread_id: str,
-    recode: TypedSerializer | None,
+    recoding: Recoding,
     result: MigrationResult,
 ) -> None:
     try:
@@ -184,7 +182,7 @@ def _copy(
         with _reading(source) as cursor:
             found = (cursor.execute(sql, (thread_id,)).fetchall() for sql in _READS)
             thread = _Thread(*found)
-        plan = _store(target.names, target.serde, owner, thread_id, thread, recode, target.now())
+        plan = _store(target.names, target.serde, owner, thread_id, thread, recoding, target.now())
         copied = target.run_plan(Transaction(plan))
     except (StorageUnusableError, TenantRequiredError):
         raise
@@ -216,16 +214,15 @@ def _store(
     tenant: str,
     thread_id: str,
     thread: _Thread,
-    recode: TypedSerializer | None,
+    recoding: Recoding,
     now: datetime,
 ) -> Plan[Batch, bool]:
     """Write what the target lacks of a thread; False where it lacks nothing."""
     key = {"tenant": tenant, "thread_id": thread_id}
     *_, newest = yield [*names.lock(tenant, thread_id), names.statement(_NEWEST, key)]
 
-    def typed(kind: str, blob: bytes | None) -> tuple[str, bytes]:
-        raw = (kind, bytes(blob or b""))
-        return raw if recode is None else serde.dumps_typed(recode.loads_typed(raw))
+    def typed(kind: str, blob: bytes | None) -> Typed:
+        return recoding.value(kind, bytes(blob or b""))
 
     # Over all namespaces: the target may have pruned some of what was copied.
     theirs = max((row[1] for row in thread.checkpoints), default="")
@@ -238,12 +235,16 @@ def _store(
         (ns, channel, version): typed(kind, blob)
         for ns, channel, version, kind, blob in thread.blobs
     }
-    sends = _pending_sends(thread, recode or serde)
+    sends = _pending_sends(thread)
     born = _born(thread)
     statements = []
     for row in thread.checkpoints:
         place = Target(tenant, thread_id, row[0], row[2])
-        params = _checkpoint(serde, place, row, values, sends) | {"born_at": born}
+        if pending := _sends_of(row, sends):
+            versions = row[4]["channel_versions"]
+            versions[TASKS] = max(versions.values(), default=f"{1:032}.0")
+            values.setdefault((row[0], TASKS, str(versions[TASKS])), recoding.items(pending))
+        params = _checkpoint(serde, place, row, values) | {"born_at": born}
         statements.append(names.statement(_PUT_CHECKPOINT, params, fetch=False))
     statements += [
         _blobs(names, key, values),
@@ -257,18 +258,12 @@ def _checkpoint(
     serde: TypedSerializer,
     target: Target,
     row: Sequence[Any],
-    values: dict[tuple[str, str, str], tuple[str, bytes]],
-    sends: Mapping[tuple[str, str], list[Any]],
+    values: dict[tuple[str, str, str], Typed],
 ) -> dict[str, Any]:
     """The parameters of one checkpoint; adds the values that its row holds to ``values``."""
-    ns, checkpoint_id, parent, _, stored, metadata = row
+    ns, checkpoint_id, _, _, stored, metadata = row
     versions = dict(stored["channel_versions"])
     inline = dict(stored.get("channel_values") or {})
-    if stored.get("v", 1) < 4 and parent and (pending := sends.get((ns, parent))):
-        # Formats before 4 read their pending sends from the parent's writes, which this
-        # saver never does: they become the value of their channel, as upstream loads them.
-        versions[TASKS] = max(versions.values(), default=f"{1:032}.0")
-        inline[TASKS] = pending
     delta = set()
     for channel, value in inline.items():
         place = (ns, channel, str(versions.get(channel)))
@@ -293,7 +288,7 @@ def _checkpoint(
 def _blobs(
     names: Names,
     key: Mapping[str, str],
-    values: Mapping[tuple[str, str, str], tuple[str, bytes]],
+    values: Mapping[tuple[str, str, str], Typed],
 ) -> Statement:
     return names.statement(
         _PUT_BLOBS,
@@ -313,7 +308,7 @@ def _writes(
     names: Names,
     key: Mapping[str, str],
     thread: _Thread,
-    typed: Callable[[str, bytes | None], tuple[str, bytes]],
+    typed: Callable[[str, bytes | None], Typed],
     now: datetime,
     which: str,
 ) -> Statement:
@@ -336,15 +331,25 @@ def _writes(
     )
 
 
-def _pending_sends(thread: _Thread, serde: TypedSerializer) -> dict[tuple[str, str], list[Any]]:
-    """By namespace and checkpoint, the sends that its tasks wrote; only old formats need them."""
-    if all(row[4].get("v", 1) >= 4 for row in thread.checkpoints):
-        return {}
-    sends: dict[tuple[str, str], list[Any]] = defaultdict(list)
+def _pending_sends(thread: _Thread) -> dict[tuple[str, str], list[Typed]]:
+    """By namespace and checkpoint, the sends that its tasks wrote."""
+    sends: dict[tuple[str, str], list[Typed]] = defaultdict(list)
     for ns, checkpoint_id, _, _, _, channel, kind, blob in thread.writes:
         if channel == TASKS:
-            sends[ns, checkpoint_id].append(serde.loads_typed((kind, bytes(blob))))
+            sends[ns, checkpoint_id].append((kind, bytes(blob)))
     return sends
+
+
+def _sends_of(
+    row: Sequence[Any], sends: Mapping[tuple[str, str], list[Typed]]
+) -> list[Typed] | None:
+    """The pending sends of a checkpoint whose format has them in its parent's writes.
+
+    This saver never reads them there: they become the value of their channel, as upstream loads
+    them.
+    """
+    ns, _, parent, _, stored, _ = row
+    return sends.get((ns, parent)) if parent and stored.get("v", 1) < 4 else None
 
 
 def _born(thread: _Thread) -> datetime | None:

@@ -37,11 +37,11 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.access import (
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import Step as LockStep
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import SweepLock, aperform, perform
-from langgraph_ephemeral_checkpointer.strategies.tenant import delete, find, sizes
-from langgraph_ephemeral_checkpointer.strategies.tenant import orphans as tenant_orphans
 from langgraph_ephemeral_checkpointer.strategies.tenant.access import Batches, TenantTables
 from langgraph_ephemeral_checkpointer.strategies.tenant.prune import prune_threads
-from langgraph_ephemeral_checkpointer.tenancy.names import Names
+from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import delete, find, sizes
+from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import orphans as tenant_orphans
+from langgraph_ephemeral_checkpointer.tenancy.names import CLOSE_PATH, Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class TenantBase(Strategy, Prunes, FindsOrphansFromAnywhere, MeasuresSizes, HasL
         return self._transact(self._in_batch(plan, int))
 
     def _in_batch(self, plan: Batches[T], refused: Callable[[], T]) -> Batches[T]:
-        yield [READ_COMMITTED]
+        yield [READ_COMMITTED, CLOSE_PATH]
         if (attempt := self._lock.attempt()) is not None:
             (answer,) = yield [attempt]
             if not answer[0][0]:

@@ -6,12 +6,15 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import ormsgpack
 import psycopg
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Command, Send
 
@@ -239,17 +242,8 @@ def test_each_thread_goes_to_its_own_tenant(source: PostgresSaver, make_saver: A
 def test_state_is_encrypted_on_the_way_where_the_target_encrypts(
     source: PostgresSaver, make_saver: Any, superuser: Any, schema: str
 ) -> None:
-    from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-
-    class Flip:
-        def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-            return "flip", plaintext[::-1]
-
-        def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
-            return ciphertext[::-1]
-
     _fill(source)
-    with make_saver(serde=EncryptedSerializer(Flip())) as target:
+    with make_saver(serde=EncryptedSerializer(_Flip())) as target:
         assert migrate_from_postgres(source, target).errors == {}
         assert _all(target) == _all(source)
     for suffix in ("", "_blobs", "_writes"):
@@ -257,22 +251,99 @@ def test_state_is_encrypted_on_the_way_where_the_target_encrypts(
         assert {kind.endswith("+flip") for (kind,) in kinds} == {True}
 
 
-def test_old_formats_keep_their_pending_sends(source: PostgresSaver, make_saver: Any) -> None:
-    """They are written with the parent; upstream reads them there."""
+def _old_format(source: PostgresSaver, sends: list[Any], thread: str = "t") -> None:
     first = {"v": 3, "id": "1ef00000-0000-6000-8000-000000000001", "ts": "2024-01-01T00:00:00"}
-    rest = {"channel_values": {}, "channel_versions": {"a": "1.0"}, "versions_seen": {}}
+    values = {"channel_values": {"a": ["a"]}, "channel_versions": {"a": "1.0"}}
+    rest: Any = {**values, "versions_seen": {}}
     place = source.put(
-        {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, {**first, **rest}, {}, {}
+        {"configurable": {"thread_id": thread, "checkpoint_ns": ""}},
+        {**first, **rest},
+        {},
+        {"a": "1.0"},
     )
-    source.put_writes(place, [("__pregel_tasks", Send("node", {"x": 1})), (ERROR, "e")], "task")
+    writes = [("__pregel_tasks", one) for one in sends]
+    source.put_writes(place, [*writes, (ERROR, "e")], "task")
     second = {**first, **rest, "id": "1ef00000-0000-6000-8000-000000000002"}
     source.put(place, second, {}, {})
+
+
+def test_old_formats_keep_their_pending_sends(source: PostgresSaver, make_saver: Any) -> None:
+    """They are written with the parent; upstream reads them there."""
+    _old_format(source, [Send("node", {"x": 1})])
     with make_saver() as target:
         migrate_from_postgres(source, target)
         theirs = source.get_tuple(config("t")).checkpoint
         ours = target.get_tuple(config("t")).checkpoint
         assert theirs["channel_values"]["__pregel_tasks"] == [Send("node", {"x": 1})]
         assert ours == theirs
+
+
+class _Flip:
+    """A cipher that shows whether it was used."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "flip", plaintext[::-1]
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        assert ciphername == "flip"
+        return ciphertext[::-1]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("where", ["writes", "blobs"])
+def test_no_object_is_made_of_what_is_moved(
+    source: PostgresSaver,
+    make_saver: Any,
+    superuser: Any,
+    schema: str,
+    tmp_path: Path,
+    encrypted: bool,
+    where: str,
+) -> None:
+    """A stored value can name any function to be called, and is not to be believed."""
+    canary = tmp_path / "called"
+    call = ormsgpack.Ext(0, ormsgpack.packb(("os", "mkdir", str(canary))))
+    _old_format(source, ["not an order"])
+    column = {"writes": "channel = '__pregel_tasks'", "blobs": "channel = 'a'"}[where]
+    superuser.execute(
+        f"UPDATE checkpoint_{where} SET type = 'msgpack', blob = %s WHERE {column}",
+        [ormsgpack.packb(call)],
+    )
+    serde = EncryptedSerializer(_Flip()) if encrypted else None
+    with make_saver(serde=serde) as target:
+        assert migrate_from_postgres(source, target).copied == ["t"]
+        assert not canary.exists()
+        kinds = superuser.execute(f"SELECT type FROM {schema}.agent_threads_blobs").fetchall()
+        assert {*kinds} == {("msgpack+flip" if encrypted else "msgpack",)}
+        target.get_tuple(config("t"))
+        assert canary.exists()  # the call is where it was: a graph would have run it, too
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_pending_sends_move_in_the_form_in_which_they_were_stored(
+    source: PostgresSaver, make_saver: Any, superuser: Any, encrypted: bool
+) -> None:
+    """As msgpack, and as the JSON of older savers."""
+    sends = [Send("node", {"x": n}) for n in range(3)]
+    serde = EncryptedSerializer(_Flip()) if encrypted else None
+    for thread in ("msgpack", "json", "both"):
+        _old_format(source, sends, thread=thread)
+    told = '{"lc": 2, "type": "constructor", "id": ["langgraph", "types", "Send"], "args": %s}'
+    for n in range(3):
+        superuser.execute(
+            "UPDATE checkpoint_writes SET type = 'json', blob = %s WHERE channel = %s "
+            "AND idx = %s AND (thread_id = 'json' OR thread_id = 'both' AND idx = 1)",
+            [told.replace("%s", f'["node", {{"x": {n}}}]').encode(), "__pregel_tasks", n],
+        )
+    with make_saver(serde=serde) as target:
+        result = migrate_from_postgres(source, target)
+        assert sorted(result.copied) == ["json", "msgpack"]
+        assert "two forms" in result.errors["both"]
+        for thread in result.copied:
+            theirs = source.get_tuple(config(thread)).checkpoint
+            ours = target.get_tuple(config(thread)).checkpoint
+            assert len(ours["channel_values"]["__pregel_tasks"]) == 3
+            assert ours == theirs
 
 
 def test_the_birth_of_a_pruned_thread_moves_along(
