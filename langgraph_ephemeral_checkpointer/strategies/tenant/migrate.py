@@ -19,9 +19,9 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TASKS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
-from langgraph_ephemeral_checkpointer.strategies.postgres.strategy.birth import POSTGRES_PREFIX
+from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
-from langgraph_ephemeral_checkpointer.strategies.tenant.strategy.recoding import Recoding, Typed
+from langgraph_ephemeral_checkpointer.strategies.tenant.recoding import Recoding, Typed
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
 from langgraph_ephemeral_checkpointer.tenancy.names import Names

@@ -37,10 +37,10 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.access import (
 )
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import Step as LockStep
 from langgraph_ephemeral_checkpointer.strategies.postgres.lock import SweepLock, aperform, perform
+from langgraph_ephemeral_checkpointer.strategies.tenant import delete, find, sizes
+from langgraph_ephemeral_checkpointer.strategies.tenant import orphans as tenant_orphans
 from langgraph_ephemeral_checkpointer.strategies.tenant.access import Batches, TenantTables
 from langgraph_ephemeral_checkpointer.strategies.tenant.prune import prune_threads
-from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import delete, find, sizes
-from langgraph_ephemeral_checkpointer.strategies.tenant.strategy import orphans as tenant_orphans
 from langgraph_ephemeral_checkpointer.tenancy.names import CLOSE_PATH, Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Transaction
 
