@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +153,7 @@ def _reached(start: Any) -> frozenset[ModuleType]:
             found.add(value)
         elif getattr(value, "__module__", "").startswith("tests.") and id(value) not in seen:
             seen.add(id(value))
+            found.add(sys.modules[value.__module__])
             ahead += _used(getattr(value, "__wrapped__", value))
     return frozenset(found)
 
