@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,8 +71,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    slow = set(SLOW.read_text().splitlines()) if SLOW.exists() else set()
-    missing = _missing()
+    slow, missing = _slow(), _missing()
     functions = [item for item in items if isinstance(item, pytest.Function)]
     told = {(_bare(item), group) for item in functions for group in _by_parameters(item)}
     for item in functions:
@@ -94,8 +94,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid] += report.duration
-    slow = sorted(name for name, took in seconds.items() if took > SLOW_SECONDS)
-    SLOW.write_text("".join(f"{name}\n" for name in slow))
+    slow = _slow() - seconds.keys()  # of what was not run now, what is known stays
+    slow |= {name for name, took in seconds.items() if took > SLOW_SECONDS}
+    SLOW.write_text("".join(f"{name}\n" for name in sorted(slow)))
+
+
+def _slow() -> set[str]:
+    return set(SLOW.read_text().splitlines()) if SLOW.exists() else set()
 
 
 def _missing() -> list[str]:
@@ -152,6 +157,7 @@ def _reached(start: Any) -> frozenset[ModuleType]:
             found.add(value)
         elif getattr(value, "__module__", "").startswith("tests.") and id(value) not in seen:
             seen.add(id(value))
+            found.add(sys.modules[value.__module__])
             ahead += _used(getattr(value, "__wrapped__", value))
     return frozenset(found)
 

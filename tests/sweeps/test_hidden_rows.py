@@ -33,7 +33,7 @@ from langgraph_ephemeral_checkpointer.strategies import AsyncPostgresStrategy, P
 from langgraph_ephemeral_checkpointer.strategies.tenant.migrate import migrate_from_postgres
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from tests.support import graphs
-from tests.support.pgbouncer import COLLECT, pgbouncer
+from tests.support.pgbouncer import pgbouncer
 
 DAY = 86400.0
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
@@ -301,19 +301,17 @@ async def test_every_way_to_connect_is_told(waiting, tables):
                     await AsyncPostgresStrategy(saver).prune_threads(["done"], 1, dry_run=False)
 
 
-if COLLECT:
-
-    def test_through_a_pooler_in_transaction_mode_it_is_told(waiting):
-        # The pooler drops options, so that the role finds the schema by itself.
-        waiting(f"ALTER ROLE {{role}} SET search_path = {waiting.schema}")
-        before = waiting.dump()
-        with pgbouncer(waiting.role_dsn) as dsn, PostgresSaver.from_conn_string(dsn) as saver:
-            assert sweeper(saver).sweep(dry_run=True).deleted_thread_ids == ["done"]
-            with waiting.secured(["checkpoint_writes"]):
-                for options in ({}, {"enable_coordination": True}):
-                    with pytest.raises(HiddenRowsError):
-                        sweeper(saver, **options).sweep()
-                    assert waiting.dump() == before
+def test_through_a_pooler_in_transaction_mode_it_is_told(waiting):
+    # The pooler drops options, so that the role finds the schema by itself.
+    waiting(f"ALTER ROLE {{role}} SET search_path = {waiting.schema}")
+    before = waiting.dump()
+    with pgbouncer(waiting.role_dsn) as dsn, PostgresSaver.from_conn_string(dsn) as saver:
+        assert sweeper(saver).sweep(dry_run=True).deleted_thread_ids == ["done"]
+        with waiting.secured(["checkpoint_writes"]):
+            for options in ({}, {"enable_coordination": True}):
+                with pytest.raises(HiddenRowsError):
+                    sweeper(saver, **options).sweep()
+                assert waiting.dump() == before
 
 
 READS_TRASH = {

@@ -314,8 +314,12 @@ def test_late_saves_in_all_tables_keep_what_was_saved_in_between(backend):
 
 
 def _wait_for_step(saver, step):
+    """Wait until a step is saved, and the writes that led to it, which are saved beside it."""
     until = time.monotonic() + 20
-    while saver.get_tuple(config("t")).metadata["step"] < step:
+    while True:
+        found = saver.get_tuple(config("t"))
+        if found.metadata["step"] >= step and saver.get_tuple(found.parent_config).pending_writes:
+            return
         assert time.monotonic() < until
         time.sleep(0.005)
 
