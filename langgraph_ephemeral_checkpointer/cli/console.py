@@ -52,6 +52,7 @@ class Console:
         self.stderr_colour = not plain and _is_terminal(stderr)
         self.structured = False
         """Messages are JSON objects, for machines."""
+        self._holding = threading.Lock()
         self._held: list[tuple[str, str, dict[str, Any]]] | None = None
         self.output_closed = stdout is None
         """Nobody reads standard output any more; what is written to it is dropped."""
@@ -137,7 +138,8 @@ class Console:
 
     def release(self, first: str | None = None, **fields: Any) -> None:
         """Write a message, if one is given, then those that were held back, and hold no more."""
-        held, self._held = self._held or [], None
+        with self._holding:
+            held, self._held = self._held or [], None
         if first is not None:
             self.message(first, **fields)
         for text, level, told in held:
@@ -151,9 +153,11 @@ class Console:
             level: For machines, as are the other fields.
             fields: What the text says, by name.
         """
-        if self._held is not None:
-            self._held.append((text, level, fields))
-        elif self.structured:
+        with self._holding:  # drivers log from threads of their own
+            if self._held is not None:
+                self._held.append((text, level, fields))
+                return
+        if self.structured:
             self._to_stderr(self._record(level, text, fields))
         else:
             label = f"{level}: " if "logger" in fields else ""

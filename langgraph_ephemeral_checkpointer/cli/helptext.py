@@ -16,13 +16,13 @@ _INDENT = "  "
 _NARROW, _WIDE = 60, 100
 
 # What stands for an option's value: by what its values are, else by its name.
-_BY_PARSER = {
-    **{kind.from_line: kind.metavar for kind in KINDS},
-    options.durations: "DURATIONS",
-    options.path: "FILE",
-    options.dotted: "MODULE:FUNCTION",
-    options.port: "PORT",
-}
+_BY_PARSER: tuple[tuple[Any, str | None], ...] = (
+    *((kind.from_line, kind.metavar) for kind in KINDS),
+    (options.durations, "DURATIONS"),
+    (options.path, "FILE"),
+    (options.dotted, "MODULE:FUNCTION"),
+    (options.port, "PORT"),
+)
 _BY_NAME = {
     "backend": "KIND",
     "table": "NAME",
@@ -67,8 +67,9 @@ def _docstring(command: type[Command]) -> str:
 def _usage(option: Any) -> str:
     if option.nargs == 0:
         return str(option.display_name)
-    known = _BY_PARSER.get(option.parser) or _BY_NAME.get(option.name, option.name.upper())
-    return f"{option.display_name} {known}"
+    by_name = _BY_NAME.get(option.name, option.name.upper())
+    value = next((value for parser, value in _BY_PARSER if parser is option.parser), by_name)
+    return f"{option.display_name} {value}"
 
 
 def _table(title: str, rows: list[tuple[str, str]], width: int) -> str:

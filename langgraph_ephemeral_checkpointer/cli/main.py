@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with console.logging():
             status = _run(words, console)
+            console.release()
             console.flush()
     except KeyboardInterrupt as interrupt:
         console.traceback(interrupt)

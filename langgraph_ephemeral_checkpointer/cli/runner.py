@@ -99,6 +99,7 @@ class Runner:
         self._dry_run = dry_run
         self._deleted = 0
         self._reported = False
+        self._begun = False
         self._fatal: Exception | None = None
         self._sweeper: TTLSweeper | None = None
 
@@ -158,6 +159,7 @@ class Runner:
                 if self._sweeper is not None:
                     sweeper.go_on_from(self._sweeper)
                 self._sweeper = sweeper
+                self._begin()
                 result = await sweeper.asweep(dry_run=self._dry_run)
                 failure = self._tell(result)
         except asyncio.CancelledError:
@@ -171,6 +173,7 @@ class Runner:
             self._fatal = error
             failure = str(error)
         except Exception as error:  # noqa: BLE001 - the next sweep is tried whatever it was
+            self._begin()
             self._console.traceback(error)
             failure = told(error, repeats=True)
             self._console.failure(f"the sweep failed: {failure}", event="sweep", outcome="failed")
@@ -181,6 +184,14 @@ class Runner:
         if self._sweeper is not None and not isinstance(self._sweeper.strategy, HasLock):
             once_said = replace(self._settings.sweep, coordinate=False)
             self._settings = replace(self._settings, sweep=once_said)
+
+    def _begin(self) -> None:
+        """Say by which rules it is swept, once it is sure that what is asked can be done."""
+        if not self._begun:
+            self._begun = True
+            dry = "dry run: nothing is written"
+            first = dry if self._dry_run else self._settings.in_words()
+            self._console.release(first, event="rules")
 
     def _note_deleted(self, thread_id: str, reason: str) -> None:
         self._deleted += 1

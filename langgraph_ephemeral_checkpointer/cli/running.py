@@ -85,8 +85,6 @@ class Run(Executable, takes=options.RUNNING):
                 once=self.once,
                 dry_run=self.dry_run,
             )
-            dry = "dry run: nothing is written"
-            console.release(dry if self.dry_run else settings.in_words(), event="rules")
             return runner.run(settings.sweep.interval)
 
 

@@ -17,15 +17,16 @@ TAILS = [
     ["--", "help"],
     ["help"],
     ["--"],
-    ["--", "--limit", "1"],
+    ["--", "--max-deletes", "1"],
     ["-h"],
     ["--dry-run"],
     ["--dry-run=no"],
     ["--no-dry-run"],
     ["--json", "--json"],
     ["--idle-ttl", "2"],
-    ["--limit", "help"],
-    ["--limit=help"],
+    ["--limit", "1"],
+    ["--max-deletes", "help"],
+    ["--max-deletes=help"],
     ["--batch-size", "sweep"],
     ["--batch-size", "--"],
     ["--batch-size=--"],
@@ -51,7 +52,7 @@ def test_a_dry_run_stays_dry_whatever_follows_it(call, file, tail):
     assert threads_in(file) == ALL
 
 
-@pytest.mark.parametrize("tail", [["--", "help"], ["--limit", "help"]], ids=" ".join)
+@pytest.mark.parametrize("tail", [["--", "help"], ["--max-deletes", "help"]], ids=" ".join)
 def test_a_dry_run_stays_dry_in_a_process_of_its_own(file, tmp_path, tail):
     assert run(*sweep(file, "--dry-run", *tail), cwd=tmp_path).returncode == 2
     assert threads_in(file) == ALL
@@ -74,7 +75,7 @@ _WORD = st.one_of(
         ]
     ),
     st.sampled_from(
-        ["--limit", "--limit=1", "--batch-size", "--coordinate", "--debug", "1", "help"]
+        ["--max-deletes", "--max-deletes=1", "--batch-size", "--coordinate", "--debug", "1", "help"]
     ),
     st.sampled_from([option.display_name for option in Sweep.options().values()]),
     st.text(max_size=4),
@@ -152,7 +153,7 @@ def test_a_value_may_be_the_name_of_a_command(call, file, monkeypatch, name, for
         (["sweep", "--idle-ttl", "-5"], "--idle-ttl needs a value"),
         (["sweep", "--idle-ttl=-5"], "is no duration"),
         (["sweep", "--max-checkpoints", "0"], "is no whole number >= 1"),
-        (["sweep", "--limit", "1.5"], "is no whole number >= 1"),
+        (["sweep", "--max-deletes", "1.5"], "is no whole number >= 1"),
         (["sweep", "--batch-size", "9" * 5000], "is no whole number >= 1"),
         (["sweep", "--dsn="], "--dsn: it is empty"),
         (["sweep", "--backend", "sqlite", "--idle-ttl", "1"], "--dsn is required"),

@@ -72,7 +72,7 @@ def test_the_first_message_names_the_rules_in_words(call, file, name, more):
         lines = [one["message"] for one in told]
     assert lines[0] == first
     assert "120 means 120 seconds; did you mean 120d?" in lines[1]
-    assert "only Postgres has a lock" in lines[2]
+    assert "SqliteStrategy has no lock" in lines[2]
 
 
 def test_the_rules_of_a_file_and_a_resolver_are_named_too(call, file, tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ def test_status_dry_run_sweep_and_status_again(call, database, monkeypatch):
     assert dry["deleted_thread_ids"] == ["idle"]
     assert rows_in(database) == rows
     swept = told("sweep", "--coordinate")
-    assert swept.err == ""
+    assert swept.err == "rules: every thread: deleted when idle for 1 hour\n"
     assert "deleted       idle_ttl         idle" in swept.out
     for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
         assert set(rows_in(database, table)) <= {"fresh", "waiting"}

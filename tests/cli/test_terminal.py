@@ -142,7 +142,7 @@ def test_a_sweep_whose_reader_leaves_is_done_all_the_same(many, tmp_path):
     copy.write_bytes(many.read_bytes())
     with piped(*words("sweep", copy)) as process:
         process.stdout.close()
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == "rules: every thread: deleted when idle for 1 hour\n"
     assert process.returncode == 0
     assert threads_in(copy) == set()
 
