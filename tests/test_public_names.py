@@ -8,8 +8,42 @@ import sys
 import pytest
 
 import langgraph_ephemeral_checkpointer as package
-from langgraph_ephemeral_checkpointer import errors, strategies
+from langgraph_ephemeral_checkpointer import errors, retention, strategies, testing, types
 from langgraph_ephemeral_checkpointer.metrics import SweepMetrics
+
+# What users import: a name that leaves one of these lists is a change for them.
+PROMISED = {
+    package: """
+        AsyncTenantPostgresSaver AuditError AuditLog CrossTenantError Forecast HistoryNeededError
+        KeepReason NotInTrashError NotSetUpError OnAfterDelete OnBeforeDelete OnSweepComplete
+        Orphan PolicyOverride PolicyResolver RetentionError RowSecurityError RulesError
+        SchemaMismatchError SchemaMissingError ScopeLostError StorageError
+        StorageUnavailableError SweepResult TTLPolicy TTLSweeper TenantError
+        TenantPostgresSaver TenantRequiredError TenantResolutionError ThreadDeletedError
+        ThreadExistsError ThreadLivesAgainError ThreadMovedError ThreadStatus
+        TrashNotEmptyError TrashedThread UnsupportedCheckpointerError aforecast
+        athread_statuses errors forecast metrics policy_from_config register_strategy retention
+        strategies tenancy testing thread_statuses types
+    """,
+    strategies: """
+        AsyncPostgresStrategy AsyncSqliteStrategy AsyncTenantPostgresStrategy GenericStrategy
+        MemoryStrategy Outcome Page PostgresStrategy PruneOutcome Recheck Size SqliteStrategy
+        Strategy TenantPostgresStrategy ThreadFacts Wanted detect_strategy register_strategy
+        time_of_id waits_for_human
+    """,
+    retention: """
+        OnBeforeTrim PurgeResult RetainedCheckpointer apurge_messages oldest_message_time
+        purge_messages stamp_messages trim_messages
+    """,
+    testing: """
+        BrokenContractError ContractReport StrategyContract acheck_strategy asave_thread
+        check_strategy checkpoint_id_at save_thread
+    """,
+    types: """
+        KeepReason OnAfterDelete OnBeforeDelete OnSweepComplete PolicyOverride PolicyResolver
+        SweepResult TTLPolicy
+    """,
+}
 
 ERRORS = [
     name
@@ -33,6 +67,11 @@ def _without_drivers(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", _WITHOUT + code], capture_output=True, text=True, check=False
     )
+
+
+@pytest.mark.parametrize("module", PROMISED, ids=lambda module: module.__name__)
+def test_every_promised_name_is_there(module):
+    assert not [name for name in PROMISED[module].split() if not hasattr(module, name)]
 
 
 @pytest.mark.parametrize("name", ERRORS)
