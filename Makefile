@@ -21,7 +21,7 @@ help:
 	@echo "make demo    a small LangGraph application, its threads, and a sweep of them"
 	@echo "make test    the whole suite, on a Postgres that it starts itself"
 	@echo "make quick   what needs no server and is not slow, in a minute"
-	@echo "make lint    ruff, mypy, and who may import whom"
+	@echo "make lint    ruff, mypy, who may import whom, and what is generated"
 	@echo "make bench   the table of benchmarks, also in benchmarks/RESULTS.md; ARGS='--scale 0.05' for a try"
 	@echo "make clean   remove $(VENV)"
 
@@ -43,6 +43,7 @@ quick: $(INSTALLED)
 
 lint: $(INSTALLED)
 	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check -r lint-requirements.txt
+	"$(VENV)/bin/python" scripts/unasync.py --check
 	"$(VENV)/bin/ruff" check .
 	"$(VENV)/bin/ruff" format --check .
 	"$(VENV)/bin/mypy"

@@ -34,15 +34,15 @@ from langgraph_ephemeral_checkpointer.engine.plan import Statement
 from langgraph_ephemeral_checkpointer.tenancy import (
     AsyncTenantPostgresSaver,
     TenantPostgresSaver,
-    aio,
-    saver,
+    asending,
+    sending,
 )
 
 _DELAYS = (0.0, 0.001)
 _WAYS = ("ours", "psycopg", "checked")
 _CALLS = ("put", "put, keep 1", "put_writes", "get_tuple")
 _BLOCK = 10
-_FITS, _BY_CURSORS, _ABY_CURSORS = saver.fits, saver._by_cursors, aio._by_cursors
+_FITS, _BY_CURSORS, _ABY_CURSORS = sending.fits, sending._by_cursors, asending._by_cursors
 _CHECK = Statement("SET CONSTRAINTS ALL IMMEDIATE", fetch=False)
 _numbers = itertools.count()
 
@@ -91,10 +91,10 @@ def _relayed(dsn: str, delay: float) -> Iterator[str]:
 
 def _choose(way: str) -> None:
     module: Any
-    for module in (saver, aio):
+    for module in (sending, asending):
         module.fits = _FITS if way == "ours" else lambda batch, conn: False
-    saver._by_cursors = _checked if way == "checked" else _BY_CURSORS
-    aio._by_cursors = _achecked if way == "checked" else _ABY_CURSORS
+    sending._by_cursors = _checked if way == "checked" else _BY_CURSORS
+    asending._by_cursors = _achecked if way == "checked" else _ABY_CURSORS
 
 
 def _with_check(batch: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -109,9 +108,6 @@ class SetUp:
     """Whether the tables have been seen to be right; shared by the clones of a saver."""
 
     done = False
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from langgraph_ephemeral_checkpointer.errors import StorageError, StorageUnavail
 from langgraph_ephemeral_checkpointer.tenancy import (
     AsyncTenantPostgresSaver,
     TenantPostgresSaver,
+    sending,
     wire,
 )
 from langgraph_ephemeral_checkpointer.tenancy import saver as saver_module
@@ -125,7 +126,7 @@ def test_interrupts_leave_the_connection_at_rest_or_closed(
 
     What is raised as a generator is let go is written to stderr by Python, and lost.
     """
-    modules = (*_PSYCOPG, transactions, saver_module, wire)
+    modules = (*_PSYCOPG, transactions, saver_module, sending, wire)
     first, place, n = 1, at("t"), 0
     connect = partial(psycopg.connect, app_dsn, autocommit=True)
     with make_saver() as other, ExitStack() as stack:
@@ -166,7 +167,7 @@ def test_a_delete_that_is_interrupted_is_done_whole_or_not_at_all(
                 saver = TenantPostgresSaver(conn, schema=schema)
                 other.put_writes(put(other, "t", 1), [("log", 2)], "task")
                 delete = partial(saver.delete_thread, "t")
-                modules = (*_PSYCOPG, transactions, saver_module)
+                modules = (*_PSYCOPG, transactions, saver_module, sending)
                 if not _interrupted(delete, modules, len(found) + 1, *then):
                     break
                 _check_at_rest_or_closed(conn, len(found) + 1)
