@@ -48,7 +48,7 @@ class Backlog:
             ns: The namespace.
             channel: The channel.
             checkpoint_id: Where it was loaded; the newest checkpoint counts.
-            oldest: When the oldest exchange began that may go one day, if there is any.
+            oldest: When the exchange ended that is the first to go one day, if there is any.
         """
         name = _name(ns, channel)
         with self._lock:
@@ -66,7 +66,7 @@ class Backlog:
             thread: The thread.
             ns: The namespace.
             channels: The channels.
-            cutoff: Exchanges that began before it should have gone.
+            cutoff: Exchanges that ended before it should have gone.
         """
         for channel in channels:
             name = _name(ns, channel)

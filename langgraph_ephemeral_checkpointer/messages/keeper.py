@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -21,8 +22,8 @@ from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     facts_of,
     is_human,
-    last_opening,
     number,
+    openings_in_progress,
     verdicts,
     words_of,
 )
@@ -264,7 +265,7 @@ class Keeper:
         """
         pause = (*thread, ns)
         checkpoint_id = loaded.checkpoint["id"]
-        openings = set()
+        openings: set[str] = set()
         present: dict[str, list[Any]] = {}
         stored: dict[Name, str] = {}
         for channel, value in loaded.checkpoint["channel_values"].items():
@@ -281,10 +282,10 @@ class Keeper:
         waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
         if waiting:
             for messages in present.values():
-                openings.add(last_opening(number(map(facts_of, messages))))
+                openings |= openings_in_progress(number(map(facts_of, messages)))
         with self._lock:
             if waiting:
-                self._paused[pause] = _Pause(checkpoint_id, frozenset(filter(None, openings)))
+                self._paused[pause] = _Pause(checkpoint_id, frozenset(openings))
                 while len(self._paused) > _REMEMBERED_PAUSES:
                     self._paused.popitem(last=False)
             elif newest:
@@ -314,8 +315,9 @@ class Keeper:
             with self._lock:
                 pause = self._paused.get((*thread, ns))
                 if pause and pause.checkpoint_id == checkpoint_id:
-                    opened = last_opening(number(map(facts_of, messages)))
-                    openings = pause.openings | ({opened} if opened else set())
+                    openings = pause.openings | openings_in_progress(
+                        number(map(facts_of, messages))
+                    )
                     self._paused[*thread, ns] = pause._replace(openings=openings)
 
     def untrimmed(self, scope: Hashable) -> dict[str, str]:
@@ -341,11 +343,16 @@ class Keeper:
 
 def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
     """Whether any exchange may be old enough to go; cheap, as every save asks it."""
-    humans = [message for message in messages if is_human(message)]
-    return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
+    stamps = (stamp_of(message) for message in messages if message.type != "system")
+    return any(stamp is not None and stamp < cutoff for stamp in stamps)
 
 
 def _oldest(messages: Sequence[BaseMessage]) -> datetime | None:
-    """When the oldest exchange began that is not the last one; None where nothing tells."""
-    humans = [message for message in messages if is_human(message)][:-1]
-    return min(filter(None, map(stamp_of, humans)), default=None)
+    """When the oldest exchange ended that is not the last one; None where nothing tells."""
+    humans = [index for index, message in enumerate(messages) if is_human(message)]
+    starts = [0, *humans[1:]] if humans else range(len(messages))
+    ends = []
+    for begin, end in pairwise(starts):
+        stamps = [stamp_of(message) for message in messages[begin:end] if message.type != "system"]
+        ends.append(max(filter(None, stamps), default=None))
+    return min(filter(None, ends), default=None)

@@ -147,6 +147,9 @@ def test_a_pending_interrupt_keeps_its_exchange_and_resumes(backend, clock, freq
     end = graph.invoke(Command(resume="yes"), CONFIG)["messages"]
     assert [m.content for m in end] == ["PAUSED two", "looking at PAUSED two", "yes PAUSED two"]
     purge_messages(graph.checkpointer, MONTH)
+    assert len(_messages(graph)) == 3  # the answer is of today
+    clock.pass_days(31)
+    purge_messages(graph.checkpointer, MONTH)
     assert _messages(graph) == []
     assert backend.holds("PAUSED") == []
 
