@@ -26,7 +26,7 @@ _WIDTHS = (12,)
 
 
 class PurgeMessages(Executable):
-    """Take exchanges that began too long ago out of every thread; the threads stay."""
+    """Take exchanges that are too old out of every thread; the threads stay."""
 
     backend: str | None = options.BACKEND
     dsn: Dsn | None = options.DSN
@@ -36,7 +36,7 @@ class PurgeMessages(Executable):
     all_tenants: bool = options.ALL_TENANTS
     older_than: float = arg(
         parser=options.duration,
-        help="Exchanges that began longer ago go, such as 30d. Required.",
+        help="Exchanges all of whose messages are older go, such as 30d. Required.",
     )
     dry_run: bool = arg(
         False, help="Write nothing; show which threads a live purge would take messages from."

@@ -10,9 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
+
+from langchain_core.messages import BaseMessage
+
+from langgraph_ephemeral_checkpointer.messages.exchanges import is_human
+from langgraph_ephemeral_checkpointer.messages.stamps import stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +26,33 @@ Thread: TypeAlias = tuple[Hashable, str]
 """A thread id, after the scope (a tenant, or None) in which it is unique."""
 
 
+class Held(NamedTuple):
+    """What a conversation holds that may go one day: every exchange but the last."""
+
+    oldest: datetime | None
+    """When the exchange ended that is the first to go, as far as stamps tell."""
+    ageless: bool = False
+    """Whether an exchange has no stamp, and none comes after it either."""
+
+
+def held_in(messages: Sequence[BaseMessage]) -> Held:
+    """What a conversation holds that may go one day."""
+    humans = [index for index, message in enumerate(messages) if is_human(message)]
+    starts = [0, *humans[1:]] if humans else range(len(messages))
+    spoken = [None if message.type == "system" else stamp_of(message) for message in messages]
+    later = max(filter(None, spoken[starts[-1] :]), default=None) if messages else None
+    ends = []
+    for begin, end in reversed([*pairwise(starts)]):
+        if all(message.type == "system" for message in messages[begin:end]):
+            continue
+        later = max(filter(None, spoken[begin:end]), default=later)
+        ends.append(later)
+    return Held(min(filter(None, ends), default=None), ageless=None in ends)
+
+
 class _Loaded(NamedTuple):
     checkpoint_id: str
-    oldest: datetime | None
+    held: Held
 
 
 class Backlog:
@@ -38,9 +68,7 @@ class Backlog:
         self._reported: OrderedDict[Thread, dict[str, str]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def loaded(
-        self, thread: Thread, ns: str, channel: str, checkpoint_id: str, oldest: datetime | None
-    ) -> None:
+    def loaded(self, thread: Thread, ns: str, channel: str, checkpoint_id: str, held: Held) -> None:
         """Take in what a run, or somebody who looks back, has loaded of a channel.
 
         Args:
@@ -48,14 +76,14 @@ class Backlog:
             ns: The namespace.
             channel: The channel.
             checkpoint_id: Where it was loaded; the newest checkpoint counts.
-            oldest: When the oldest exchange began that may go one day, if there is any.
+            held: What it holds.
         """
         name = _name(ns, channel)
         with self._lock:
             known = self._loaded.setdefault(thread, {})
             self._loaded.move_to_end(thread)
             if name not in known or known[name].checkpoint_id <= checkpoint_id:
-                known[name] = _Loaded(checkpoint_id, oldest)
+                known[name] = _Loaded(checkpoint_id, held)
             while len(self._loaded) > self._limit:
                 self._loaded.popitem(last=False)
 
@@ -66,33 +94,29 @@ class Backlog:
             thread: The thread.
             ns: The namespace.
             channels: The channels.
-            cutoff: Exchanges that began before it should have gone.
+            cutoff: Exchanges that ended before it should have gone.
         """
         for channel in channels:
             name = _name(ns, channel)
             with self._lock:
                 known = self._loaded.get(thread, {}).get(name)
-                if known is None or known.oldest is None or known.oldest >= cutoff:
+                if known is None or not (why := _why_reported(known.held, cutoff)):
                     continue
                 reported = self._reported.setdefault(thread, {})
                 self._reported.move_to_end(thread)
                 if name in reported:
                     continue
-                reported[name] = reason = (
-                    f"exchanges that began before {cutoff:%Y-%m-%d %H:%M} UTC stay in this "
-                    "DeltaChannel until its next snapshot, as no save in between is given its "
-                    "value; purge_messages() takes them now"
-                )
+                reported[name] = why
                 while len(self._reported) > self._limit:
                     self._reported.popitem(last=False)
-            logger.warning("thread %r was saved untrimmed: %s: %s", thread[1], name, reason)
+            logger.warning("thread %r was saved untrimmed: %s: %s", thread[1], name, why)
 
-    def trimmed(self, thread: Thread, ns: str, channel: str, oldest: datetime | None) -> None:
+    def trimmed(self, thread: Thread, ns: str, channel: str, held: Held) -> None:
         """Take in that a snapshot was stored, and what it holds."""
         name = _name(ns, channel)
         with self._lock:
             if loaded := self._loaded.get(thread, {}).get(name):
-                self._loaded[thread][name] = loaded._replace(oldest=oldest)
+                self._loaded[thread][name] = loaded._replace(held=held)
             reported = self._reported.get(thread, {})
             if reported.pop(name, None) and not reported:
                 del self._reported[thread]
@@ -111,6 +135,22 @@ class Backlog:
                 for thread, reported in self._reported.items()
                 if thread[0] == scope
             }
+
+
+def _why_reported(held: Held, cutoff: datetime) -> str | None:
+    if held.oldest is not None and held.oldest < cutoff:
+        return (
+            f"exchanges that began before {cutoff:%Y-%m-%d %H:%M} UTC stay in this DeltaChannel "
+            "until its next snapshot, as no save in between is given its value; "
+            "purge_messages() takes them now"
+        )
+    if held.ageless:
+        return (
+            "messages in this DeltaChannel have no stamp, as they were written as text, pairs or "
+            "dicts, or by another saver, so that no save can tell how old they are; "
+            "purge_messages() goes by the checkpoints"
+        )
+    return None
 
 
 def _name(ns: str, channel: str) -> str:

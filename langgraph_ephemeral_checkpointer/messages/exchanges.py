@@ -1,7 +1,9 @@
 """Which exchanges of a conversation go. Pure: facts about messages in, verdicts out.
 
 An exchange is a human message and everything up to the next one. Whole exchanges go or
-stay, so a tool result neither outlives its call nor loses it.
+stay, so a tool result neither outlives its call nor loses it, and one goes when all of it
+is old. Where no human speaks, each message is an exchange of its own, with the results of
+the tools it calls.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 
@@ -131,11 +133,16 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 
 def split(messages: Sequence[Facts]) -> list[list[int]]:
-    """The exchanges of a conversation, each as the indices of its messages, in order.
+    """The exchanges of a conversation, each as the indices of its messages.
 
-    Messages before the first human one belong to the first exchange; a conversation
-    without a human message is one exchange.
+    Messages before the first human one belong to the first exchange. In a conversation
+    without a human message each message is one, together with the results of its calls.
+
+    Returns:
+        The exchanges; the last message of the conversation is in the last one.
     """
+    if not any(message.role in HUMAN for message in messages):
+        return _split_by_calls(messages)
     exchanges: list[list[int]] = []
     opened = False
     for index, message in enumerate(messages):
@@ -149,8 +156,24 @@ def split(messages: Sequence[Facts]) -> list[list[int]]:
     return exchanges
 
 
+def _split_by_calls(messages: Sequence[Facts]) -> list[list[int]]:
+    exchanges: list[list[int]] = []
+    called: dict[str, list[int]] = {}
+    rules_only = True
+    for index, message in enumerate(messages):
+        home = next((called[answer] for answer in message.answers if answer in called), None)
+        if home is None and exchanges and (rules_only or message.role in _SYSTEM):
+            home = exchanges[-1]
+        if home is None:
+            exchanges.append(home := [])
+        home.append(index)
+        called |= dict.fromkeys(message.calls, home)
+        rules_only = rules_only and message.role in _SYSTEM
+    return sorted(exchanges, key=lambda exchange: exchange[-1])
+
+
 def opening(messages: Sequence[Facts], exchange: Sequence[int]) -> Facts | None:
-    """The message an exchange is named and dated by.
+    """The message an exchange is named by.
 
     That is its human message; without one, its first that is not a system message. None
     where there are system messages only.
@@ -165,11 +188,21 @@ def opening(messages: Sequence[Facts], exchange: Sequence[int]) -> Facts | None:
     return first
 
 
-def last_opening(messages: Sequence[Facts]) -> str | None:
-    """The key of the message that opened the exchange in progress, if there is one."""
+def openings_in_progress(messages: Sequence[Facts]) -> set[str]:
+    """The keys of the messages that opened what a step goes on with.
+
+    That is the last exchange. Where no human speaks, nothing tells where the work that is
+    going on began: then it is all of them.
+    """
     exchanges = split(messages)
-    last = opening(messages, exchanges[-1]) if exchanges else None
-    return last.key if last else None
+    if exchanges and any(message.role in HUMAN for message in messages):
+        exchanges = exchanges[-1:]
+    first = (opening(messages, exchange) for exchange in exchanges)
+    return {message.key for message in first if message}
+
+
+Identity: TypeAlias = tuple[str, datetime | None]
+"""What is one exchange wherever it is stored: the key and the age of what opened it."""
 
 
 def verdicts(
@@ -179,27 +212,31 @@ def verdicts(
     born: Mapping[str, datetime] | None = None,
     keep_last: bool = False,
     protected: Collection[str] = frozenset(),
+    lasting: Collection[Identity] = frozenset(),
 ) -> list[bool]:
     """Decide which messages go.
 
-    An exchange goes when the message that opened it is older than the cut-off. It stays
-    when that age is unknown, when it is protected, and when a tool call on either side of
-    its border ties it to one that stays. System messages always stay.
+    An exchange goes when everything in it is older than the cut-off. It stays when nothing
+    tells the age of the message that opened it, when it is protected, and when a tool call
+    on either side of its border ties it to one that stays. System messages always stay.
 
     Args:
         messages: The conversation, in order.
-        cutoff: Exchanges that began before this moment go.
+        cutoff: What was saved at or after this moment is young.
         born: Ages known from elsewhere, by message key; they count before the stamp.
         keep_last: Keep the last exchange whatever its age: it is in progress.
         protected: Keys of messages whose exchange stays whatever its age.
+        lasting: Exchanges that stay because something young is in another version of them.
 
     Returns:
         For each message whether it goes.
     """
     exchanges = split(messages)
     home = {index: n for n, exchange in enumerate(exchanges) for index in exchange}
+    ages = born or {}
     stays = [
-        not _expired(opening(messages, exchange), cutoff, born or {})
+        not _expired(messages, exchange, cutoff, ages)
+        or identity(messages, exchange, ages) in lasting
         or any(messages[index].key in protected for index in exchange)
         for exchange in exchanges
     ]
@@ -224,9 +261,30 @@ def began(message: Facts, born: Mapping[str, datetime]) -> datetime | None:
     return born.get(message.key, message.stamp)
 
 
-def _expired(message: Facts | None, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
-    moment = began(message, born) if message else None
-    return moment is not None and moment < as_utc(cutoff)
+def identity(
+    messages: Sequence[Facts], exchange: Sequence[int], born: Mapping[str, datetime]
+) -> Identity | None:
+    """What tells that exchanges in two versions of a conversation are one."""
+    message = opening(messages, exchange)
+    return (message.key, began(message, born)) if message else None
+
+
+def is_young(message: Facts, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
+    """Whether a message may not go yet. Rules for the model are of no age."""
+    moment = None if message.role in _SYSTEM else began(message, born)
+    return moment is not None and moment >= as_utc(cutoff)
+
+
+def _expired(
+    messages: Sequence[Facts],
+    exchange: Sequence[int],
+    cutoff: datetime,
+    born: Mapping[str, datetime],
+) -> bool:
+    message = opening(messages, exchange)
+    if message is None or began(message, born) is None:
+        return False
+    return not any(is_young(messages[index], cutoff, born) for index in exchange)
 
 
 def _ties(messages: Sequence[Facts], home: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -258,16 +316,16 @@ def _spread(stays: list[bool], ties: Sequence[tuple[int, int]]) -> None:
 
 
 def trim_messages(messages: Iterable[M], cutoff: datetime) -> list[M]:
-    """Drop the exchanges that began before a moment.
+    """Drop the exchanges that are older than a moment.
 
     Args:
         messages: A conversation, in order; it is not changed.
-        cutoff: Exchanges whose opening message was stamped before it go; naive means UTC.
+        cutoff: Exchanges all of whose messages were stamped before it go; naive means UTC.
 
     Returns:
         A new list with the messages that stay, the same objects in the same order: every
-        system message, every exchange of unknown age, and whatever a tool call ties to
-        an exchange that stays.
+        system message, every exchange with a message that is not older or whose opening
+        message has no readable stamp, and whatever a tool call ties to an exchange that stays.
 
     Raises:
         TypeError: Something in it is no message, or ``cutoff`` is no datetime.

@@ -145,6 +145,10 @@ class ThreadImage:
         for checkpoint in self.checkpoints.values():
             if parent := self.checkpoints.get((checkpoint.ns, checkpoint.parent or "")):
                 parent.children.append(checkpoint.id)
+        for checkpoint in self.checkpoints.values():
+            # A run that is saved at its end only begins with a row that names no caller.
+            if checkpoint.ns and checkpoint.root is None and checkpoint.children:
+                checkpoint.root = self.checkpoints[checkpoint.ns, checkpoint.children[0]].root
         for place in self._orphans:
             if holder := self.checkpoints.get((place.ns, place.holder)):
                 holder.writes.append(place)

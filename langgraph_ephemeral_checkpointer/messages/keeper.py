@@ -17,12 +17,11 @@ from langgraph_ephemeral_checkpointer.decisions.interrupts import waits_for_huma
 from langgraph_ephemeral_checkpointer.engine.plan import adrive, drive
 from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, END, RUN_CHANNELS
 from langgraph_ephemeral_checkpointer.messages.arguments import check_channels, cutoff_at
-from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread
+from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread, held_in
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     facts_of,
-    is_human,
-    last_opening,
     number,
+    openings_in_progress,
     verdicts,
     words_of,
 )
@@ -37,6 +36,7 @@ from langgraph_ephemeral_checkpointer.messages.naming import known_stamps, names
 from langgraph_ephemeral_checkpointer.messages.payloads import is_snapshot
 from langgraph_ephemeral_checkpointer.messages.result import PurgeResult
 from langgraph_ephemeral_checkpointer.messages.stamps import (
+    STAMP_KEY,
     Name,
     Place,
     format_stamp,
@@ -50,7 +50,9 @@ from langgraph_ephemeral_checkpointer.messages.values import (
     rebuild,
     rebuilt,
     without_idle_removals,
+    written_in,
 )
+from langgraph_ephemeral_checkpointer.messages.versions import CUSTOMARY
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +134,12 @@ class Keeper:
         stamped = []
         for channel, value in writes:
             plain = channel.startswith("__") or not self._selected(channel)
-            messages = None if plain else messages_in(value, single=True)
-            if messages:
-                value = rebuilt(value, self._stamped(thread, None, messages, now))
+            items = None if plain else written_in(value)
+            if items:
+                messages = [item for item in items if isinstance(item, BaseMessage)]
+                fresh = iter(self._stamped(thread, None, messages, now))
+                left = [next(fresh) if isinstance(item, BaseMessage) else item for item in items]
+                value = rebuilt(value, left)
             stamped.append((channel, value))
         return stamped
 
@@ -146,7 +151,13 @@ class Keeper:
         return self.channels is None or channel in self.channels
 
     def _stamped(
-        self, thread: Thread, place: Place | None, messages: Sequence[Any], now: str
+        self,
+        thread: Thread,
+        place: Place | None,
+        messages: Sequence[Any],
+        now: str,
+        *,
+        late: bool = False,
     ) -> list[Any]:
         """The messages with stamps: those that are remembered, else ``now``.
 
@@ -157,6 +168,8 @@ class Keeper:
                 does not tell.
             messages: The messages.
             now: The stamp of what is seen for the first time.
+            late: Whether messages may have been stored before without a stamp. One that stands
+                before others is as old as the first of them at least.
         """
         bare = [
             index
@@ -167,6 +180,9 @@ class Keeper:
             return list(messages)
         stamped = list(messages)
         names = names_of(messages, place)
+        if late:
+            self._stamp_late(thread, stamped, names, now)
+            return stamped
         known = {index: name for index in bare if (name := names[index]) is not None}
         stamps = dict.fromkeys(bare, now)
         found = self._first_seen.stamps(thread, [*known.values()], now)
@@ -174,6 +190,20 @@ class Keeper:
         for index, stamp in stamps.items():
             stamped[index] = with_stamp(messages[index], stamp)
         return stamped
+
+    def _stamp_late(
+        self, thread: Thread, stamped: list[Any], names: Sequence[Name | None], now: str
+    ) -> None:
+        """Stamp, in place, what has no stamp yet: at the latest as what comes after it."""
+        for index in reversed(range(len(stamped))):
+            message, name = stamped[index], names[index]
+            if message.type == "remove":
+                continue
+            if not is_stamped(message):
+                (stamp,) = self._first_seen.stamps(thread, [name], now) if name else (now,)
+                stamped[index] = message = with_stamp(message, stamp)
+            if stamp_of(message):
+                now = message.response_metadata[STAMP_KEY]
 
     def _report_unseen(self, thread: Thread, ns: str, metadata: Any) -> None:
         """Report delta channels that hold old exchanges and come without their value.
@@ -198,7 +228,7 @@ class Keeper:
             messages = messages_in(value) if self._selected(channel) else None
             if not messages or channel in RUN_CHANNELS - {END}:
                 continue
-            stamped = self._stamped(thread, (ns, channel), messages, now)
+            stamped = self._stamped(thread, (ns, channel), messages, now, late=is_snapshot(value))
             stored[channel] = rebuilt(value, stamped)
             if cutoff is None or not _anything_older(stamped, cutoff):
                 continue
@@ -218,7 +248,7 @@ class Keeper:
             stored |= trimmed
         for channel, value in stored.items():
             if cutoff is not None and is_snapshot(value):
-                self._backlog.trimmed(thread, ns, channel, _oldest(messages_in(value) or ()))
+                self._backlog.trimmed(thread, ns, channel, held_in(messages_in(value) or ()))
         return {**checkpoint, "channel_values": {**checkpoint["channel_values"], **stored}}
 
     def _archive(self, thread: Thread, going: Sequence[BaseMessage]) -> Generator[Any, Any, bool]:
@@ -264,7 +294,7 @@ class Keeper:
         """
         pause = (*thread, ns)
         checkpoint_id = loaded.checkpoint["id"]
-        openings = set()
+        openings: set[str] = set()
         present: dict[str, list[Any]] = {}
         stored: dict[Name, str] = {}
         for channel, value in loaded.checkpoint["channel_values"].items():
@@ -274,17 +304,17 @@ class Keeper:
             present[channel] = messages
             stored |= known_stamps(messages, (ns, channel))
             if self.max_age is not None:
-                self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
+                self._backlog.loaded(thread, ns, channel, checkpoint_id, held_in(messages))
         self._first_seen.remember(thread, stored.items())
         if newest:
             self._first_seen.renew(thread, ns, stored)
         waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
         if waiting:
             for messages in present.values():
-                openings.add(last_opening(number(map(facts_of, messages))))
+                openings |= openings_in_progress(number(map(facts_of, messages)))
         with self._lock:
             if waiting:
-                self._paused[pause] = _Pause(checkpoint_id, frozenset(filter(None, openings)))
+                self._paused[pause] = _Pause(checkpoint_id, frozenset(openings))
                 while len(self._paused) > _REMEMBERED_PAUSES:
                     self._paused.popitem(last=False)
             elif newest:
@@ -305,17 +335,19 @@ class Keeper:
         for channel, entry in history.items():
             if not self._selected(channel):
                 continue
-            messages = rebuild([entry.get("seed"), *(write[2] for write in entry["writes"])])
+            values = [entry.get("seed"), *(write[2] for write in entry["writes"])]
+            messages = rebuild(values, named=channel == CUSTOMARY or self.channels is not None)
             known = known_stamps(messages, (ns, channel))
             self._first_seen.remember(thread, known.items())
             if self.max_age is None or not messages:
                 continue
-            self._backlog.loaded(thread, ns, channel, checkpoint_id, _oldest(messages))
+            self._backlog.loaded(thread, ns, channel, checkpoint_id, held_in(messages))
             with self._lock:
                 pause = self._paused.get((*thread, ns))
                 if pause and pause.checkpoint_id == checkpoint_id:
-                    opened = last_opening(number(map(facts_of, messages)))
-                    openings = pause.openings | ({opened} if opened else set())
+                    openings = pause.openings | openings_in_progress(
+                        number(map(facts_of, messages))
+                    )
                     self._paused[*thread, ns] = pause._replace(openings=openings)
 
     def untrimmed(self, scope: Hashable) -> dict[str, str]:
@@ -341,11 +373,5 @@ class Keeper:
 
 def _anything_older(messages: Sequence[BaseMessage], cutoff: datetime) -> bool:
     """Whether any exchange may be old enough to go; cheap, as every save asks it."""
-    humans = [message for message in messages if is_human(message)]
-    return any(stamp < cutoff for message in humans if (stamp := stamp_of(message)))
-
-
-def _oldest(messages: Sequence[BaseMessage]) -> datetime | None:
-    """When the oldest exchange began that is not the last one; None where nothing tells."""
-    humans = [message for message in messages if is_human(message)][:-1]
-    return min(filter(None, map(stamp_of, humans)), default=None)
+    stamps = (stamp_of(message) for message in messages if message.type != "system")
+    return any(stamp is not None and stamp < cutoff for stamp in stamps)

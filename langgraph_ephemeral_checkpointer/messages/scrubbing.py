@@ -25,10 +25,13 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
     HUMAN,
     NO_ID,
     Facts,
+    Identity,
     began,
     digest_of,
-    last_opening,
+    identity,
+    is_young,
     opening,
+    openings_in_progress,
     split,
     verdicts,
 )
@@ -70,6 +73,8 @@ class Scrub:
     """Whether an exchange stays because nothing tells how old it is."""
     interrupted: bool = False
     """Whether an exchange that is old enough stays because an interrupt waits for it."""
+    going_on: bool = False
+    """Whether an exchange that began long ago stays because not all of it is old."""
     channels_seen: set[str] = dataclasses.field(default_factory=set)
     """Every channel that holds anything."""
 
@@ -79,7 +84,7 @@ def decide(image: ThreadImage, cutoff: datetime, channels: Collection[str] | Non
 
     Args:
         image: The thread.
-        cutoff: Exchanges that began before this moment go.
+        cutoff: Exchanges that are older than this moment, with all their messages, go.
         channels: The channels to look at; None means every one that holds conversations.
 
     Returns:
@@ -105,6 +110,9 @@ class _Scrubbing:
         self.over: set[tuple[str, str]] = set()
         self.unheard: dict[Place, dict[str, Any]] = {}
         self.chatting: set[str] = set()
+        self.born: dict[str, datetime] = {}
+        self.protected: set[str] = set()
+        self.lasting: set[Identity] = set()
 
     def scrub(self) -> Scrub:
         for ns, rows in self.namespaces.items():
@@ -113,13 +121,14 @@ class _Scrubbing:
             self.unheard |= unheard
             if unheard or any(held.values()):
                 self.chatting.add(ns)
-        born = self.history.ages()
-        protected = self._protected()
-        self._judge("", born, protected)
+        self.born = self.history.ages()
+        self.protected = self._protected()
+        self.lasting = self._lasting()
+        self._judge("")
         self.dead = {(row.ns, row.id) for row in self.namespaces.get("", ()) if self._is_dead(row)}
         for ns in self.namespaces:
             if ns:
-                self._judge(ns, born, protected, whole=self._is_dead_call(ns))
+                self._judge(ns, whole=self._is_dead_call(ns))
         for ns, rows in self.namespaces.items():
             whole = self._is_dead_call(ns)
             self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
@@ -136,9 +145,54 @@ class _Scrubbing:
         for ns, rows in self.namespaces.items():
             if self._waits(ns):
                 for version in self.versions.get((ns, rows[-1].id), {}).values():
-                    if key := last_opening(version.facts):
-                        protected.add(key)
+                    protected |= openings_in_progress(version.facts)
         return protected
+
+    def _lasting(self) -> set[Identity]:
+        """The exchanges that have a young message in any version, or at work in their last step.
+
+        An older version, which lacks it, stays as well: it is the same exchange.
+        """
+        lasting: set[Identity] = set()
+        called = {
+            self.image.checkpoints[ns, row_id].root
+            for (ns, row_id), versions in self.versions.items()
+            if ns
+            and any(
+                is_young(fact, self.cutoff, self.born)
+                for version in versions.values()
+                for fact in version.facts
+            )
+        }
+        for (ns, row_id), versions in self.versions.items():
+            row = self.image.checkpoints[ns, row_id]
+            at_work = not row.children and (
+                (not ns and row_id in called) or self._is_worked_on(row)
+            )
+            for version in versions.values():
+                exchanges = split(version.facts)
+                for exchange in exchanges:
+                    facts = (version.facts[index] for index in exchange)
+                    young = any(is_young(fact, self.cutoff, self.born) for fact in facts)
+                    name = identity(version.facts, exchange, self.born)
+                    if name and (young or (at_work and exchange is exchanges[-1])):
+                        lasting.add(name)
+        return lasting
+
+    def _is_worked_on(self, row: Checkpoint) -> bool:
+        """Whether the step after a checkpoint has written a young message of its exchange.
+
+        A human message opens an exchange of its own.
+        """
+        for place in row.writes:
+            if (document := self.image.documents.get(place)) is None:
+                continue
+            for fact in written(document.tree):
+                if fact.role in HUMAN:
+                    break
+                if is_young(fact, self.cutoff, {}):
+                    return True
+        return False
 
     def _waits(self, ns: str) -> bool:
         """Whether a pending interrupt will resume what is going on in a namespace.
@@ -152,14 +206,7 @@ class _Scrubbing:
             return waits(head.writes)
         return (head.root if ns else head.id) == root[-1].id and waits(root[-1].writes)
 
-    def _judge(
-        self,
-        ns: str,
-        born: Mapping[str, datetime],
-        protected: Collection[str],
-        *,
-        whole: bool = False,
-    ) -> None:
+    def _judge(self, ns: str, *, whole: bool = False) -> None:
         """Decide which messages go, at every checkpoint of a namespace."""
         by_channel: dict[str, list[Version]] = {}
         for row in self.namespaces.get(ns, ()):
@@ -167,36 +214,54 @@ class _Scrubbing:
                 by_channel.setdefault(channel, []).append(version)
         for channel, versions in by_channel.items():
             for version in versions:
-                facts = version.facts
                 if whole:
-                    version.goes = [fact.role != _SYSTEM for fact in facts]
-                    continue
-                version.goes = verdicts(facts, self.cutoff, born=born, protected=protected)
-                bare = verdicts(facts, self.cutoff, born=born)
-                self.result.interrupted |= bare != version.goes
-                openings = (opening(facts, exchange) for exchange in split(facts))
-                self.result.unknown_age |= any(
-                    first and began(first, born) is None for first in openings
-                )
+                    version.goes = [fact.role != _SYSTEM for fact in version.facts]
+                else:
+                    version.goes = self._verdicts(version, self.protected)
             if (ns, channel) in self.image.delta and not whole:
-                self._agree(versions, born, protected)
+                self._agree(versions)
+            for version in versions:
+                self._explain(version)
 
-    def _agree(
-        self, versions: list[Version], born: Mapping[str, datetime], protected: Collection[str]
-    ) -> None:
+    def _verdicts(self, version: Version, protected: Collection[str]) -> list[bool]:
+        return verdicts(
+            version.facts,
+            self.cutoff,
+            born=self.born,
+            protected=protected,
+            lasting=self.lasting,
+        )
+
+    def _agree(self, versions: list[Version]) -> None:
         """Let a message that stays in one version of a delta channel stay in all of them.
 
         The versions share their writes, so a message is in all of them or in none; and with
         a message its whole exchange stays.
         """
-        held = set(protected)
+        held = set(self.protected)
         while True:
             go, stay = _sorted_out(versions)
             if not go & stay:
                 return
             held |= go & stay
             for version in versions:
-                version.goes = verdicts(version.facts, self.cutoff, born=born, protected=held)
+                version.goes = self._verdicts(version, held)
+
+    def _explain(self, version: Version) -> None:
+        """Note why exchanges stay that may seem to be old enough."""
+        facts, goes = version.facts, version.goes
+        if self.protected and not all(goes):
+            self.result.interrupted |= self._verdicts(version, ()) != self._verdicts(
+                version, self.protected
+            )
+        for exchange in split(facts):
+            first = opening(facts, exchange)
+            if first is None:
+                continue
+            moment = began(first, self.born)
+            self.result.unknown_age |= moment is None
+            old = moment is not None and moment < self.cutoff
+            self.result.going_on |= old and not any(goes[index] for index in exchange)
 
     def _is_dead(self, row: Checkpoint) -> bool:
         """Whether the exchange that the step after this checkpoint belongs to goes."""
@@ -236,7 +301,14 @@ class _Scrubbing:
         if not is_call(ns):
             return False  # a subgraph with a memory of its own, which outlives the call
         roots = {row.root for row in self.namespaces[ns]}
-        return all(root is not None and ("", root) in self.dead for root in roots)
+        if not all(root is not None and ("", root) in self.dead for root in roots):
+            return False
+        return not any(
+            is_young(fact, self.cutoff, self.born)
+            for row in self.namespaces[ns]
+            for version in self.versions.get((ns, row.id), {}).values()
+            for fact in version.facts
+        )
 
     # -- changes ------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ def purge_messages(
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] | None = None,
 ) -> PurgeResult:
-    """Take exchanges that began too long ago out of everything a saver has stored.
+    """Take exchanges that are too old out of everything a saver has stored.
 
     Looks at every thread, the idle ones too. An exchange goes from every checkpoint, from the
     writes, snapshots, inputs, interrupts and answers that belong to it, and from subgraphs
@@ -53,7 +53,7 @@ def purge_messages(
         saver: One of LangGraph's savers, or of your own with a registered strategy that
             ``PurgesMessages``; plain, or in a ``RetainedCheckpointer``, whose channels, hook
             and clock are then used unless others are given.
-        older_than: Exchanges that began longer ago go; a timedelta or seconds.
+        older_than: Exchanges all of whose messages are older go; a timedelta or seconds.
         channels: The channels to look at; None means every one that holds a list of messages.
         on_before_trim: Receives the thread id and the messages about to go from a thread. If
             it fails, that is reported and nothing of the thread is changed.

@@ -22,7 +22,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
     """A saver around another one, which stamps messages and lets old exchanges go.
 
     Every message is stamped when it is first saved. Each save drops from the channels it
-    stores the exchanges that began more than ``max_age`` ago, but never the exchange in
+    stores the exchanges that are older than ``max_age``, but never the exchange in
     progress or one that a pending interrupt will resume. A channel of LangGraph's
     DeltaChannel kind hands its value to a saver only now and then, as a snapshot: it is
     trimmed there. What older checkpoints and writes still hold is for ``purge_messages``.
@@ -31,7 +31,7 @@ class RetainedCheckpointer(BaseCheckpointSaver[Any]):
 
     Args:
         inner: The saver to wrap, of any kind, synchronous or asynchronous.
-        max_age: How long an exchange is kept, counted from its first message's stamp; a timedelta
+        max_age: How long an exchange is kept, counted from its youngest stamp; a timedelta
             or seconds.
         channels: The channels to look at; None means every channel that holds a list of
             messages. A channel that holds anything else is never touched.

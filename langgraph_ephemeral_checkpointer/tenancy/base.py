@@ -75,7 +75,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
             ``purge_messages``, ``delete_for_runs``, a sweep) does not ask it.
         keep_checkpoints: Keep only so many of a thread's newest root checkpoints, and what
             those need, at each save; None keeps all.
-        message_retention: Drop at each save the exchanges that began longer ago, from the
+        message_retention: Drop at each save the exchanges that are older, from the
             channels it stores; None drops none. Messages are stamped with the time of their
             first save in any case, so that it can be switched on later.
         message_channels: The channels to look at; None: every list of messages.

@@ -255,7 +255,7 @@ class TenantPostgresSaver(TenantSaver):
         batch_size: int = BATCH_SIZE,
         clock: Callable[[], float] | None = None,
     ) -> PurgeResult:
-        """Take exchanges that began too long ago out of what the current tenant has stored.
+        """Take exchanges that are too old out of what the current tenant has stored.
 
         Every thread is looked at, the idle ones too, and rewritten in place, each in a short
         transaction of its own that holds the thread's lock, as saves do. The last exchange
@@ -267,7 +267,7 @@ class TenantPostgresSaver(TenantSaver):
         them again.
 
         Args:
-            older_than: Exchanges that began longer ago go; a timedelta greater than zero.
+            older_than: Exchanges all of whose messages are older go; a timedelta greater than zero.
             channels: The channels to look at; None: the saver's ``message_channels``.
             on_before_trim: Receives the thread id and the messages about to go from a thread.
                 If it fails, that is reported and nothing of the thread is changed. Only the

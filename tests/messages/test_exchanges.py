@@ -104,9 +104,10 @@ def test_trimming_takes_whole_old_exchanges_and_nothing_else(messages, day):
         others = {i for i in exchange if facts[i].role != "system"}
         assert going in (set(), others)  # whole, or not at all
         if going:
-            stamp = facts[opener].stamp
-            assert stamp is not None
-            assert stamp < cutoff
+            assert facts[opener].stamp is not None
+            assert all(
+                fact.stamp is None or fact.stamp < cutoff for fact in map(facts.__getitem__, going)
+            )
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
@@ -130,7 +131,7 @@ def test_old_exchanges_that_nothing_holds_do_go():
         _at(AIMessage("welcome"), 0),
         _at(HumanMessage("a"), 1),
         _at(AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "call_0"}]), 1),
-        _at(ToolMessage("r", tool_call_id="call_0"), 12),
+        _at(ToolMessage("r", tool_call_id="call_0"), 9),
         _at(HumanMessage("b"), 20),
         _at(AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "call_0"}]), 20),
         _at(ToolMessage("r", tool_call_id="call_0"), 20),
@@ -175,10 +176,31 @@ def test_tool_results_inside_human_content_blocks_count_too():
     assert trim_messages(messages, START + timedelta(days=40)) == messages
 
 
-def test_a_conversation_without_a_human_message_is_one_exchange():
-    messages = [_at(AIMessage("a"), 1), _at(AIMessage("b"), 50)]
-    assert trim_messages(messages, START + timedelta(days=40)) == []
+def test_an_exchange_goes_when_all_of_it_is_old():
+    messages = [_at(HumanMessage("post when it rains"), 1), _at(AIMessage("it rains"), 50)]
+    assert trim_messages(messages, START + timedelta(days=40)) == messages
+    assert trim_messages(messages, START + timedelta(days=51)) == []
+
+
+def test_without_a_human_message_each_message_goes_by_its_own_age():
+    """A result of a tool goes with its call, wherever it stands."""
+    calls = [{"name": "t", "args": {}, "id": ident} for ident in ("c", "d")]
+    messages = [
+        _at(SystemMessage("rules"), 0),
+        _at(AIMessage("a"), 1),
+        _at(AIMessage("", tool_calls=calls[:1]), 2),
+        _at(AIMessage("", tool_calls=calls[1:]), 3),
+        _at(AIMessage("b"), 4),
+        _at(ToolMessage("r", tool_call_id="c"), 50),
+        _at(ToolMessage("r", tool_call_id="d"), 5),
+    ]
+    kept = trim_messages(messages, START + timedelta(days=40))
+    assert kept == [messages[0], messages[2], messages[5]]
     assert trim_messages(messages, START) == messages
+    assert trim_messages(messages, START + timedelta(days=51)) == messages[:1]
+    facts = number(map(facts_of, messages))
+    assert split(facts)[-1] == [3, 6]  # the one in progress is that of the last message
+    assert not any(verdicts(facts, START + timedelta(days=51), keep_last=True)[i] for i in (3, 6))
 
 
 @pytest.mark.parametrize(

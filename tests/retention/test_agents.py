@@ -147,6 +147,9 @@ def test_a_tool_call_that_waits_for_approval_is_kept_and_can_be_approved(backend
     assert texts[-1] == "answer to lookup PAUSED"
     assert sum("result for lookup PAUSED" in text for text in texts) == 2
     _sound(graph)
+    assert "goes on" in purge_messages(saver, MONTH).kept["t"]
+    assert _texts(graph) == texts  # the answer is of today
+    clock.pass_days(31)
     purge_messages(saver, MONTH)
     assert backend.holds("PAUSED") == []
 

@@ -17,7 +17,7 @@ from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from langgraph_ephemeral_checkpointer.messages.backlog import Backlog
+from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Held
 from langgraph_ephemeral_checkpointer.retention import (
     RetainedCheckpointer,
     apurge_messages,
@@ -242,7 +242,7 @@ def test_the_list_is_bounded():
 
     for n in range(100):
         thread = (None, f"t{n}")
-        backlog.loaded(thread, "", "messages", "1", datetime.fromtimestamp(old, UTC))
+        backlog.loaded(thread, "", "messages", "1", Held(datetime.fromtimestamp(old, UTC)))
         backlog.saved(thread, "", ["messages"], datetime.fromtimestamp(old + 1, UTC))
     listed = list(backlog.untrimmed(None))
     assert (len(listed), listed[0], listed[-1]) == (10, "t90", "t99")

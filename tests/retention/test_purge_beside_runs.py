@@ -103,7 +103,11 @@ def test_an_interrupt_inside_a_subgraph_keeps_all_that_its_answer_needs(
     graph.invoke(Command(resume="ANSWERED"), _config(), durability=durability)
     assert _texts(graph) == ["PAUSED", "noted PAUSED, ANSWERED"]
     assert ran == ["OLDWORD", "PAUSED"]  # what had been done was not done again
-    purge_messages(saver, MONTH)
+    early = purge_messages(saver, MONTH)
+    assert "goes on" in early.kept["t"]
+    assert _texts(graph) == ["PAUSED", "noted PAUSED, ANSWERED"]  # the answer is of today
+    clock.pass_days(31)
+    assert purge_messages(saver, MONTH).kept == {}
     assert [backend.holds(word) for word in ("PAUSED", "ANSWERED")] == [[], []]
 
 

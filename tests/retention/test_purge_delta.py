@@ -147,6 +147,9 @@ def test_a_pending_interrupt_keeps_its_exchange_and_resumes(backend, clock, freq
     end = graph.invoke(Command(resume="yes"), CONFIG)["messages"]
     assert [m.content for m in end] == ["PAUSED two", "looking at PAUSED two", "yes PAUSED two"]
     purge_messages(graph.checkpointer, MONTH)
+    assert len(_messages(graph)) == 3  # the answer is of today
+    clock.pass_days(31)
+    purge_messages(graph.checkpointer, MONTH)
     assert _messages(graph) == []
     assert backend.holds("PAUSED") == []
 
@@ -363,3 +366,31 @@ def test_a_branch_whose_sibling_was_pruned(backend, clock):
     assert (result.errors, result.untrimmed) == ({}, {})
     assert [m.content for m in _messages(graph)] == ["NEWWORD", "looking", "seen"]
     assert backend.holds("OLDWORD one") == backend.holds("OLDWORD branch") == []
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_question_in_a_subgraph_goes_with_the_exchange_it_was_asked_in(
+    backend, frequency, durability
+):
+    """Where a run is saved at its end only, the subgraph's first row does not name its caller."""
+
+    class State(TypedDict):
+        messages: Annotated[
+            list[AnyMessage], DeltaChannel(_messages_delta_reducer, snapshot_frequency=frequency)
+        ]
+
+    inner = StateGraph(State).add_node("one", lambda _: {"messages": [AIMessage("one")]})
+    inner.add_node("ask", lambda _: {"messages": [AIMessage(interrupt("OLDWORD?"))]})
+    inner.add_edge(START, "one").add_edge("one", "ask")
+    builder: Any = StateGraph(State).add_node("inner", inner.compile()).add_edge(START, "inner")
+    graph = builder.compile(checkpointer=backend.saver)
+    graph.invoke({"messages": [("user", "OLDWORD")]}, CONFIG, durability=durability)
+    later = time.time() + 40 * 86400
+    waiting = purge_messages(backend.saver, MONTH, clock=lambda: later)
+    assert "interrupt" in waiting.kept["t"]
+    graph.invoke(Command(resume="OLDWORD yes"), CONFIG, durability=durability)
+    assert [m.content for m in _messages(graph)] == ["OLDWORD", "one", "OLDWORD yes"]
+    result = purge_messages(backend.saver, MONTH, clock=lambda: later)
+    assert (result.kept, result.untrimmed) == ({}, {})
+    assert backend.holds("OLDWORD") == []

@@ -330,6 +330,9 @@ def test_an_interrupt_keeps_only_the_exchange_it_waits_in(backend, clock):
     assert [i.value for i in graph.get_state(_config()).interrupts] == ["PAUSED?"]
     graph.invoke(Command(resume="ANSWERED"), _config())
     assert _texts(graph) == ["PAUSED", "so ANSWERED"]
+    assert "goes on" in purge_messages(saver, MONTH).kept["t"]
+    assert _texts(graph) == ["PAUSED", "so ANSWERED"]  # the answer is of today
+    clock.pass_days(31)
     purge_messages(saver, MONTH)
     assert [backend.holds(word) for word in ("PAUSED", "ANSWERED")] == [[], []]
 
@@ -409,7 +412,10 @@ def test_a_stamp_counts_before_what_an_older_checkpoint_tells_of_the_same_words(
 def test_a_subgraph_called_in_an_old_exchange_goes_with_it_however_late_it_was_called(
     backend, clock
 ):
-    """The question waited for weeks, then a subgraph worked on it: all that is one exchange."""
+    """The question waited for weeks, then a subgraph worked on it: all that is one exchange.
+
+    It stays whole while the answer is young.
+    """
     saver = RetainedCheckpointer(backend.saver, max_age=timedelta(days=999), clock=clock)
     child = _graph(None)
 
@@ -424,6 +430,8 @@ def test_a_subgraph_called_in_an_old_exchange_goes_with_it_however_late_it_was_c
     graph.invoke(Command(resume="answer"), _config())
     assert _texts(graph) == ["question", "re INNER answer"]
     assert backend.holds("INNER")
+    assert purge_messages(saver, MONTH).row_count == 0
+    clock.pass_days(31)
     purge_messages(saver, MONTH)
     assert _texts(graph) == []
     assert backend.holds("INNER") == []
