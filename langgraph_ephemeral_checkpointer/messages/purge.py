@@ -177,5 +177,5 @@ def _report(thread_id: str, scrub: Scrub, result: PurgeResult) -> None:
         result.kept[thread_id] = "an interrupt waits for an answer"
     elif scrub.unknown_age:
         result.kept[thread_id] = "nothing tells how old it is"
-    elif outcome.going_on:
+    elif scrub.going_on:
         result.kept[thread_id] = "an exchange that began long ago goes on: not all of it is old"
