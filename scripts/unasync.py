@@ -50,7 +50,6 @@ NAMES: Final = {
     "aget_delta_channel_history": "get_delta_channel_history",
     # Of this package
     "adrive": "drive",
-    "amend": "mend",
     "amending": "mending",
     "apurge_storage": "purge_storage",
     "asending": "sending",
