@@ -80,7 +80,7 @@ def choose(
         what = (
             "the command comes first, then its options" if first[:1] == "-" else "no such command"
         )
-        raise UsageError(f"{shown(first)}: {what}{_did_you_mean(first, commands)}")
+        raise UsageError(f"{shown(first)}: {what}{did_you_mean(first, commands)}")
     return Chosen(command, words[1:])
 
 
@@ -143,9 +143,10 @@ def _unknown(word: str, options: Iterable[str]) -> str:
             f"{shown(word)}: a word that belongs to no option; values are given as --option VALUE"
         )
     name = word.partition("=")[0]
-    return f"{shown(name)}: no such option{_did_you_mean(name.replace('_', '-'), options)}"
+    return f"{shown(name)}: no such option{did_you_mean(name.replace('_', '-'), options)}"
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at what a word may be a slip of; empty where nothing is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""

@@ -11,6 +11,7 @@ from typing import Any
 from clypi import arg
 
 from langgraph_ephemeral_checkpointer.cli import options
+from langgraph_ephemeral_checkpointer.cli.arguments import did_you_mean
 from langgraph_ephemeral_checkpointer.cli.backends import (
     DSN_VARIABLE,
     known_dsn,
@@ -66,6 +67,23 @@ def _opened(dsn: Dsn | None, console: Console, place: TenantPlace) -> Iterator[A
         yield saver
 
 
+def _check_there(saver: Any, tenant: str, console: Console) -> None:
+    """Refuse a tenant of whom there is no row.
+
+    Raises:
+        CommandError: There is none. What the tenant may be a slip of is said to a role that may
+            list them all.
+    """
+    with saver.tenant_scope(tenant):
+        if tenant in saver.tenants():
+            return
+    try:
+        hint = did_you_mean(tenant, every_tenant(saver))
+    except CommandError:
+        hint = ""
+    raise CommandError(f"no such tenant: {console.quote(tenant)}{hint}")
+
+
 class Tenants(Executable):
     """List the tenants of a tenant saver, for a role that sees them all."""
 
@@ -109,6 +127,7 @@ class ForgetTenant(Executable):
     def execute(self, console: Console) -> int:
         """Ask, and erase."""
         with _opened(self.dsn, console, options.tables_of(self, self.tenant)) as saver:
+            _check_there(saver, self.tenant, console)
             what = f"erase every thread of the tenant {console.quote(self.tenant)} for good"
             confirm(what, yes=self.yes, console=console)
             gone = saver.forget_tenant(self.tenant)

@@ -57,8 +57,8 @@ class AuditLog:
 
     Args:
         path: The file; made if it does not exist, readable for its owner only.
-        hash_ids: Write a hash of each thread id instead of the id. Without a key, whoever
-            can guess an id can find it in the log.
+        hash_ids: Write a hash of each thread id and tenant instead of it. Without a key, whoever
+            can guess one can find it in the log.
         hash_key: Makes it a keyed hash (HMAC-SHA-256).
         clock: The time in seconds since the epoch.
     """
@@ -76,11 +76,11 @@ class AuditLog:
         self._hash_key = hash_key
         self._clock = clock
 
-    def name_of(self, thread_id: str) -> str:
-        """Give a thread id as it is written."""
+    def name_of(self, name: str) -> str:
+        """Give a thread id or a tenant as it is written."""
         if not self._hash_ids:
-            return thread_id
-        encoded = thread_id.encode(errors="surrogatepass")
+            return name
+        encoded = name.encode(errors="surrogatepass")
         if self._hash_key:
             digest = hmac.new(self._hash_key, encoded, hashlib.sha256).hexdigest()
         else:
@@ -163,13 +163,14 @@ class SweepAudit:
         ids = [facts.thread_id for facts, _ in threads]
         sizes = yield from sizes_of(self._strategy, ids)
         batch = uuid.uuid4().hex
+        tenant = tenant_of(self._strategy)
         for facts, rule in threads:
             size = sizes.get(facts.thread_id)
             self._open[facts.thread_id] = {
                 "id": batch,
                 "action": action,
                 "thread": self._log.name_of(facts.thread_id),
-                "tenant": tenant_of(self._strategy),
+                "tenant": None if tenant is None else self._log.name_of(tenant),
                 "rule": rule,
                 "idle_seconds": self._since(facts.newest_at),
                 "age_seconds": self._since(facts.born_at),

@@ -106,16 +106,20 @@ _adapted: weakref.WeakSet[Any] = weakref.WeakSet()
 def adapt(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     """Teach a connection, which may be older than this module, the parameter types.
 
+    To be called before each batch: the encoding can be changed at any time, and the server tells of
+    it at once.
+
     Raises:
         StorageError: Its texts are in another encoding than those of the arrays: a channel or
             a thread would have two names.
     """
+    if conn.pgconn.parameter_status(b"client_encoding") != b"UTF8":
+        raise StorageError(
+            f"the connection's client_encoding is {conn.info.encoding!r}: connect with "
+            "client_encoding='UTF8', which the server translates to that of the database, and "
+            "leave it so"
+        )
     if conn not in _adapted:
-        if conn.info.encoding != "utf-8":
-            raise StorageError(
-                f"the connection's client_encoding is {conn.info.encoding!r}: connect with "
-                "client_encoding='UTF8', which the server translates to that of the database"
-            )
         conn.adapters.register_dumper(Texts, _TextsDumper)
         conn.adapters.register_dumper(Blobs, _BlobsDumper)
         conn.adapters.register_dumper(Integers, _IntegersDumper)

@@ -244,8 +244,38 @@ def test_forgetting_a_tenant_needs_a_yes_and_takes_no_other(ok, call, threads, m
     assert ok("forget-tenant", *TABLE, "acme", "--yes") == "erased 3 threads of acme\n"
     assert threads("acme") == set()
     assert threads("bolt") == ALL
-    again = json.loads(ok("forget-tenant", *TABLE, "--tenant=acme", "--yes", "--json", dsn="app"))
-    assert again == {"tenant": "acme", "erased": 0}
+    again = json.loads(ok("forget-tenant", *TABLE, "--tenant=bolt", "--yes", "--json", dsn="app"))
+    assert again == {"tenant": "bolt", "erased": 3}
+
+
+@pytest.mark.parametrize("words", [[], ["--yes"], ["--yes", "--json"]])
+@pytest.mark.parametrize(
+    ("dsn", "hint"),
+    [("keeper", "; did you mean acme?"), ("admin", "; did you mean acme?"), ("app", "")],
+)
+def test_forgetting_a_tenant_that_is_not_there_is_no_success(
+    call, database, threads, monkeypatch, words, dsn, hint
+):
+    """Nor is it asked about; and who may not list the tenants is told of none."""
+    stdin = io.StringIO("yes\n")
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setenv("LGEC_DSN", database[dsn])
+    answer = call("forget-tenant", "acmee", *TABLE, *words)
+    assert (answer.status, answer.out) == (1, "")
+    assert answer.err.splitlines()[-1].endswith(f"no such tenant: acmee{hint}")
+    assert "for good" not in answer.err
+    assert threads("acme") == ALL
+    assert stdin.read() == "yes\n"
+
+
+def test_what_is_left_of_a_tenant_counts_as_the_tenant(call, database):
+    """Writes without a checkpoint, say."""
+    place = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "1"}
+    with TenantPostgresSaver.from_conn_string(database["app"], tenant="odd", **PLACE) as saver:
+        saver.put_writes({"configurable": place}, [("log", 1)], "task")
+    assert call("forget-tenant", "odd", "--yes", *TABLE).out == "erased 1 thread of odd\n"
+    assert call("forget-tenant", "odd", "--yes", *TABLE).status == 1
 
 
 @pytest.mark.parametrize(("typed", "status"), [("yes\n", 0), ("no\n", 1), ("", 1)])

@@ -27,6 +27,7 @@ from langgraph_ephemeral_checkpointer import (
     TTLPolicy,
     TTLSweeper,
 )
+from langgraph_ephemeral_checkpointer.testing import save_thread
 from tests.support import backends
 from tests.support.aging import uuid6_at
 from tests.support.backends import Backend, PostgresStorage, SqliteStorage
@@ -145,6 +146,23 @@ class TestPostgres:
             with pytest.raises(StorageUnusableError, match="client_encoding=UTF8"):
                 await backend.sweep(POLICY, clock=lambda: NOW)
         assert len(planted.threads()) == 3
+
+    @pytest.mark.parametrize("encoding", ["LATIN1", "LATIN9", "WIN1252"])
+    def test_an_encoding_that_is_changed_takes_no_other_thread(self, planted, encoding):
+        """Its bytes are another thread's name in UTF-8."""
+        idle, active = "\u00e9", "\u00e9".encode().decode("latin1")
+        with PostgresSaver.from_conn_string(planted.dsn) as saver:
+            save_thread(saver, idle, [NOW - 2 * DAY])
+            save_thread(saver, active, [NOW])
+            sweeper = TTLSweeper(saver, POLICY, clock=lambda: NOW)
+            assert sweeper.sweep(dry_run=True).errors == {}
+            saver.conn.execute(f"SET client_encoding TO {encoding}")
+            result = sweeper.sweep()
+            saver.conn.execute("SET client_encoding TO UTF8")
+            assert result.errors == {}
+            assert idle in result.deleted_thread_ids
+            assert saver.get_tuple({"configurable": {"thread_id": active}}) is not None
+            assert saver.get_tuple({"configurable": {"thread_id": idle}}) is None
 
     async def test_a_pool_that_has_no_connection_left_is_unavailable_after_its_timeout(
         self, planted

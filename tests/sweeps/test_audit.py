@@ -25,6 +25,7 @@ from langgraph_ephemeral_checkpointer import (
 from langgraph_ephemeral_checkpointer.strategies import MemoryStrategy
 from tests.support import backends
 from tests.support.program import environment, put, threads_in
+from tests.support.tenant_graphs import put as put_tenants_thread
 
 DAY = 86_400.0
 POLICY = TTLPolicy(idle_ttl_seconds=DAY)
@@ -185,6 +186,27 @@ def test_ids_are_hashed_with_and_without_a_key(tmp_path):
     assert len(names) == 3
     assert all(len(name) == 32 and "alice" not in name for name in names)
     assert AuditLog(tmp_path / "a").name_of("alice") == "alice"
+
+
+def test_tenants_are_hashed_as_threads_are(make_saver, tmp_path):
+    hashed, plain = AuditLog(tmp_path / "h", hash_ids=True), AuditLog(tmp_path / "p")
+    with make_saver(tenant="acme corp") as saver:
+        put_tenants_thread(saver, "t", 1)
+        sweeper = TTLSweeper(saver, POLICY, audit_log=hashed)
+        assert sweeper.sweep().deleted_thread_ids == ["t"]
+        put_tenants_thread(saver, "t", 1)
+        assert TTLSweeper(saver, POLICY, audit_log=plain).sweep().deleted_thread_ids == ["t"]
+    assert {line["tenant"] for line in lines(tmp_path / "h")} == {hashed.name_of("acme corp")}
+    assert "acme" not in (tmp_path / "h").read_text()
+    assert '"tenant": "acme corp"' in (tmp_path / "p").read_text()
+
+
+def test_where_there_are_no_tenants_none_is_hashed(tmp_path):
+    log = AuditLog(tmp_path / "h", hash_ids=True)
+    with SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        put(saver, ["a"], age_seconds=2 * DAY)
+        TTLSweeper(saver, POLICY, audit_log=log).sweep()
+    assert '"tenant": null' in (tmp_path / "h").read_text()
 
 
 CRASH = """

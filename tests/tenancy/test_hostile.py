@@ -7,6 +7,7 @@ import string
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
     StorageError,
     StorageUnavailableError,
+    ThreadExistsError,
 )
 from langgraph_ephemeral_checkpointer.tenancy import TenantPostgresSaver
 from tests.support.tenant_graphs import META, at, checkpoint, put
@@ -216,3 +218,88 @@ def test_a_connection_of_another_encoding_is_refused_and_our_own_never_is(
         for call in (lambda: put(saver, "t", 1), lambda: saver.delete_thread("\u00fc")):
             with pytest.raises(StorageError, match="client_encoding"):
                 call()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "SJIS"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_an_encoding_that_is_changed_after_the_first_use_is_refused_too(
+    make_saver: Any, superuser: Any, schema: str, encoding: str, joined: bool
+) -> None:
+    """A delete under it would find nothing, or the thread whose name the bytes are."""
+    names = ["\u00e9", "\u00e9".encode().decode("latin1")]
+    with make_saver(keep_checkpoints=1) as saver:
+        place, _ = [put(saver, name, 1) for name in names]
+        saver.get_tuple(place)
+        calls: list[Callable[[], Any]] = [
+            lambda: saver.delete_thread(names[0]),
+            lambda: put(saver, names[0], 2),
+            lambda: saver.put_writes(place, [(names[0], 1)], "task"),
+            lambda: saver.get_tuple(at(names[0])),
+            lambda: [*saver.list(at(names[0]))],
+            lambda: saver.copy_thread(names[0], "copy"),
+            lambda: saver.prune([names[0]]),
+            lambda: saver.vacuum(1),
+            lambda: saver.forget_tenant("default"),
+            saver.tenants,
+        ]
+        with saver.conn.transaction() if joined else nullcontext():
+            scope = "LOCAL" if joined else "SESSION"
+            saver.conn.execute(f"SET {scope} client_encoding TO {encoding}")
+            for call in calls:
+                with pytest.raises(StorageError, match="client_encoding"):
+                    call()
+        saver.conn.execute("SET client_encoding TO UTF8")
+        rows = superuser.execute(f"SELECT thread_id FROM {schema}.agent_threads").fetchall()
+        assert sorted(name for (name,) in rows) == sorted(names)
+        saver.delete_thread(names[0])
+        assert [one.config["configurable"]["thread_id"] for one in saver.list(None)] == names[1:]
+
+
+async def test_the_asynchronous_saver_refuses_it_as_well(make_async_saver: Any) -> None:
+    async with make_async_saver() as saver:
+        made = checkpoint(1)
+        await saver.aput(at("\u00e9"), made, META, made["channel_versions"])
+        await saver.conn.execute("SET client_encoding TO LATIN1")
+        with pytest.raises(StorageError, match="client_encoding"):
+            await saver.adelete_thread("\u00e9")
+        await saver.conn.execute("SET client_encoding TO UTF8")
+        assert await saver.aget_tuple(at("\u00e9")) is not None
+
+
+@pytest.mark.parametrize("before", ["mine", "", None])
+def test_what_the_caller_has_set_for_a_transaction_is_put_back(
+    make_saver: Any, before: str | None
+) -> None:
+    """Row-Level Security of their own may read the same setting."""
+    names = ("langgraph.tenant", "search_path", "plan_cache_mode")
+    with make_saver(keep_checkpoints=1) as saver:
+        put(saver, "t", 1)
+        with saver.conn.transaction():
+            if before is not None:
+                saver.conn.execute("SELECT set_config('langgraph.tenant', %s, true)", [before])
+                saver.conn.execute('SET LOCAL search_path = pg_catalog, "odd name"')
+                saver.conn.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+
+            def settings() -> list[str]:
+                found = [f"coalesce(current_setting('{name}', true), '')" for name in names]
+                return [*saver.conn.execute(f"SELECT {', '.join(found)}").fetchone()]
+
+            given = settings()
+            assert given[0] == (before or "")
+            for call in (
+                lambda: put(saver, "t", 2),
+                lambda: saver.get_tuple(at("t")),
+                lambda: saver.copy_thread("t", "u"),
+                lambda: saver.prune(["t"]),
+                lambda: saver.delete_thread("u"),
+                lambda: saver.tenants(),
+            ):
+                call()
+                assert settings() == given
+            saver.copy_thread("t", "u")
+            with pytest.raises(ThreadExistsError):
+                saver.copy_thread("t", "u")
+            assert settings() == given
+            with pytest.raises(StorageError), saver.conn.transaction():
+                put(saver, "".join(random.Random(1).choices(string.ascii_letters, k=5000)), 1)
+            assert settings() == given

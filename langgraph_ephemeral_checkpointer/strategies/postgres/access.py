@@ -123,14 +123,14 @@ def _connection(saver: Any) -> Iterator[Connection[Any]]:
     _refuse_closed(saver.conn)
     if not isinstance(saver.conn, Connection):
         with saver.conn.connection() as connection:
-            _refuse_bytes(connection)
+            refuse_bytes(connection)
             yield connection
         return
     with saver.lock:
         if pipe := _pipe(saver):
             pipe.sync()
         refuse_open_transaction(saver.conn)
-        _refuse_bytes(saver.conn)
+        refuse_bytes(saver.conn)
         yield saver.conn
 
 
@@ -150,14 +150,14 @@ async def _aconnection(saver: Any) -> AsyncIterator[AsyncConnection[Any]]:
     _refuse_closed(saver.conn)
     if not isinstance(saver.conn, AsyncConnection):
         async with saver.conn.connection() as connection:
-            _refuse_bytes(connection)
+            refuse_bytes(connection)
             yield connection
         return
     async with saver.lock:
         if pipe := _pipe(saver):
             await pipe.sync()
         refuse_open_transaction(saver.conn)
-        _refuse_bytes(saver.conn)
+        refuse_bytes(saver.conn)
         yield saver.conn
 
 
@@ -194,8 +194,12 @@ def _refuse_closed(conn: Any) -> None:
     )
 
 
-def _refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    # The saver gets them too, and stores the thread b"t" as the text \x74.
+def refuse_bytes(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Refuse a connection that reads text as bytes, which the saver then stores as other text.
+
+    Raises:
+        StorageUnusableError: It does.
+    """
     if connection.info.encoding == "ascii":
         raise StorageUnusableError(
             "the Postgres connection's client_encoding is SQL_ASCII (that of the database, unless "

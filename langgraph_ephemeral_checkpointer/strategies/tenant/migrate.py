@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TASKS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
+from langgraph_ephemeral_checkpointer.strategies.postgres.access import refuse_bytes
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
 from langgraph_ephemeral_checkpointer.strategies.tenant.recoding import Recoding, Typed
@@ -202,6 +203,7 @@ def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
     pool: Any = source.conn
     borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
     with storage_errors("reading the source"), source.lock, borrowed as conn, transaction_on(conn):
+        refuse_bytes(conn)
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor = Cursor(conn, row_factory=tuple_row)
         refuse_hidden(cursor.execute(LOOK.sql).fetchall())

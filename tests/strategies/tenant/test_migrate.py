@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.types import Command, Send
 
-from langgraph_ephemeral_checkpointer.errors import TenantRequiredError
+from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, TenantRequiredError
 from langgraph_ephemeral_checkpointer.strategies.tenant.migrate import migrate_from_postgres
 from tests.support.program import command, environment, run
 from tests.support.tenant_graphs import (
@@ -381,3 +381,15 @@ def test_the_source_is_read_in_a_transaction_that_cannot_write(pg_dsn: str) -> N
         with pytest.raises(StorageError) as caught, _reading(source) as cursor:
             cursor.execute("DELETE FROM checkpoints")
         assert isinstance(caught.value.__cause__, psycopg.errors.ReadOnlySqlTransaction)
+
+
+def test_a_source_whose_text_is_read_as_bytes_is_refused(
+    source: PostgresSaver, make_saver: Any
+) -> None:
+    _old_format(source, [])
+    source.conn.execute("SET client_encoding TO SQL_ASCII")
+    with (
+        make_saver(tenant=None) as target,
+        pytest.raises(StorageUnusableError, match="client_encoding=UTF8"),
+    ):
+        migrate_from_postgres(source, target, tenant="acme")
