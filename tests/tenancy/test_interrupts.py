@@ -11,11 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import psycopg
-import psycopg.connection
-import psycopg.cursor
-import psycopg.transaction
 import pytest
-from psycopg import _pipeline, _pipeline_base
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from langgraph_ephemeral_checkpointer.drivers import transactions
@@ -105,7 +101,8 @@ def _interrupted(call: Callable[[], Any], modules: Iterable[Any], *counts: int) 
     return interrupt.interrupts
 
 
-_PSYCOPG = (psycopg.connection, psycopg.cursor, psycopg.transaction, _pipeline, _pipeline_base)
+_PARTS = ("connection", "cursor", "transaction", "_pipeline", "_pipeline_base")
+_PSYCOPG = [found for part in _PARTS if (found := sys.modules.get(f"psycopg.{part}"))]
 
 
 def _check_at_rest_or_closed(conn: psycopg.Connection[Any], first: int) -> None:
