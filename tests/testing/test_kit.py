@@ -219,8 +219,10 @@ class DeletesByPattern(SqliteStrategy):
 
 
 class KnowsTextOnly(MemoryStrategy):
-    def _keys_by_text(self, texts=None):
-        return {key: (key,) for key in list(self.checkpointer.storage) if isinstance(key, str)}
+    def scan(self, wanted, after, limit):
+        page = super().scan(wanted, after, limit)
+        known = [one for one in page.threads if one.thread_id in self.checkpointer.storage]
+        return replace(page, threads=known)
 
 
 class DoesNotAsk(MemoryStrategy):
