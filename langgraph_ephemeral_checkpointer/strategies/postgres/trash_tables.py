@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.abc import AdaptContext
 
 from langgraph_ephemeral_checkpointer.langgraph_names import PARENTS
-from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, TABLES
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, KEYS, TABLES
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
@@ -35,11 +35,6 @@ _KEPT = {
     "checkpoints": "lgec_trash_checkpoints",
     "checkpoint_blobs": "lgec_trash_blobs",
     "checkpoint_writes": "lgec_trash_writes",
-}
-_KEYS = {
-    "checkpoints": ("thread_id", "checkpoint_ns", "checkpoint_id"),
-    "checkpoint_blobs": ("thread_id", "checkpoint_ns", "channel", "version"),
-    "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
 }
 
 FIND_LAYOUT = f"""
@@ -215,7 +210,7 @@ class Layout:
                 self.fill(
                     "CREATE TABLE IF NOT EXISTS {kept} (generation bigint NOT NULL, "
                     "LIKE {live}, PRIMARY KEY (generation, {primary_key}))",
-                    primary_key=_names(_KEYS[table]),
+                    primary_key=_names(KEYS[table]),
                     **names,
                 )
             )
@@ -230,7 +225,7 @@ class Layout:
             ]
         made += [self.fill(TRASH_GREW), self._restore_function(), self._mark_function()]
         for table in TRIGGERED:
-            others = [c for c in self.columns[table] if c not in _KEYS[table]]
+            others = [c for c in self.columns[table] if c not in KEYS[table]]
             more: dict[str, sql.Composable] = {
                 "function": self.name(f"lgec_undo_{table}"),
                 "still_there": self.name(f"lgec_still_there_{table}"),
