@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+"""In the order in which rows are stored; they go in the other one.
+
+Where somebody made writes refer to their checkpoint (a foreign key), no other order works.
+"""
 
 DIGEST = "coalesce(pg_catalog.sum(pg_catalog.hashtext(checkpoint_id)), 0)::bigint"
 """An aggregate that tells checkpoints apart from as many others, in whatever order they come."""

@@ -26,7 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import
     TRASH_GREW,
 )
 
-VERSION = 3
+VERSION = 4
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
 TRIGGERED = ("checkpoints", "checkpoint_writes")
@@ -36,6 +36,8 @@ _KEPT = {
     "checkpoint_blobs": "lgec_trash_blobs",
     "checkpoint_writes": "lgec_trash_writes",
 }
+
+_LIVE = ", ".join(f"to_regclass('{live}')" for live in TABLES)
 
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
@@ -53,7 +55,11 @@ FIND_LAYOUT = f"""
         to_regclass(quote_ident(n.nspname) || '.lgec_trash') IS NOT NULL,
         to_regclass(quote_ident(n.nspname) || '.lgec_trash_bound') IS NOT NULL,
         ARRAY(SELECT format_type(a.atttypid, a.atttypmod)
-                     || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '')
+                     || coalesce(' DEFAULT ' || CASE WHEN a.attidentity = ''
+                            THEN pg_get_expr(d.adbin, d.adrelid)
+                            ELSE 'nextval(' || quote_literal(pg_get_serial_sequence(
+                                quote_ident(n.nspname) || '.' || wanted.live, a.attname)) || ')'
+                        END, '')
               FROM pg_attribute AS a
               LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
               WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -67,7 +73,16 @@ FIND_LAYOUT = f"""
            AND p.proname IN ('lgec_restore', {", ".join(f"'lgec_undo_{t}'" for t in TRIGGERED)})
            AND r.relrowsecurity AND NOT (o.rolsuper OR o.rolbypassrls OR
                (NOT r.relforcerowsecurity AND pg_has_role(o.oid, r.relowner, 'USAGE')))
-         LIMIT 1)
+         LIMIT 1),
+        (SELECT quote_literal(k.conname) || ' of ' || k.conrelid::regclass
+         FROM pg_trigger AS t JOIN pg_constraint AS k ON k.oid = t.tgconstraint
+         WHERE t.tgrelid = live.oid AND k.confrelid = live.oid
+           AND k.confdeltype IN ('c', 'n', 'd')
+           AND k.conrelid <> ALL (ARRAY[{_LIVE}])
+         LIMIT 1),
+        ARRAY(SELECT a.attname::text FROM pg_attribute AS a
+              WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attgenerated <> '')
     FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
         AS wanted (live, kept)
     JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
@@ -85,6 +100,9 @@ class Layout:
         missing: What is missing or out of date in the set-up, or None.
         has_trash: Whether the list of trashed threads is there.
         lacking: Columns that the trash of a table lacks, with their types.
+        unused: Columns of the trash of a table that nothing is put into: what the saver's table
+            computes, and what it no longer has.
+        unkept: A foreign key, and the other table whose rows it changes when a thread goes.
     """
 
     schema: str
@@ -92,6 +110,8 @@ class Layout:
     missing: str | None
     has_trash: bool
     lacking: dict[str, tuple[tuple[str, str], ...]]
+    unkept: str | None
+    unused: dict[str, tuple[str, ...]]
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Layout:
@@ -122,7 +142,12 @@ class Layout:
                     f"row security on {row[9]}, with whose rights the triggers look for a thread "
                     "that comes back: give it BYPASSRLS, or switch FORCE ROW LEVEL SECURITY off"
                 )
-        return cls(schema, columns, missing, has_trash, lacking)
+        unkept = next((row[10] for row in found.values() if row[10]), None)
+        unused = {
+            table: (*row[11], *(c for c in row[3] if c not in ("generation", *row[2], *row[11])))
+            for table, row in found.items()
+        }
+        return cls(schema, columns, missing, has_trash, lacking, unkept, unused)
 
     def name(self, table: str) -> sql.Composable:
         """Name something in the schema in full."""
@@ -223,6 +248,23 @@ class Layout:
                 )
                 for column, type_ in self.lacking[table]
             ]
+            # A default is for the rows that are there: later it would tie the trash to a sequence.
+            made += [
+                self.fill(
+                    "ALTER TABLE {kept} ALTER COLUMN {column} DROP DEFAULT",
+                    column=_Escaped(sql.Identifier(column)),
+                    **names,
+                )
+                for column, _ in self.lacking[table]
+            ]
+            made += [
+                self.fill(
+                    "ALTER TABLE {kept} ALTER COLUMN {column} DROP NOT NULL",
+                    column=_Escaped(sql.Identifier(column)),
+                    **names,
+                )
+                for column in self.unused[table]
+            ]
         made += [self.fill(TRASH_GREW), self._restore_function(), self._mark_function()]
         for table in TRIGGERED:
             others = [c for c in self.columns[table] if c not in KEYS[table]]
@@ -288,7 +330,8 @@ class Layout:
             self.fill(
                 "WITH back AS "
                 "(DELETE FROM {kept} WHERE generation = ANY (generations) RETURNING *) "
-                "INSERT INTO {live} ({columns}) SELECT {columns} FROM back ON CONFLICT DO NOTHING;",
+                "INSERT INTO {live} ({columns}) OVERRIDING SYSTEM VALUE "
+                "SELECT {columns} FROM back ON CONFLICT DO NOTHING;",
                 live=self.name(table),
                 kept=self.kept(table),
                 columns=self._columns(table),
