@@ -26,6 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import (
     FIND_LAYOUT,
     Layout,
 )
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash_trial import try_out
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import NO_TABLES
 from langgraph_ephemeral_checkpointer.strategies.rows import ThreadRow, spared
 from langgraph_ephemeral_checkpointer.strategies.trash import (
@@ -66,7 +67,7 @@ class PostgresUndo(Undo):
             return
         for statement in layout.create():
             yield Statement(statement, fetch=False)
-        yield from _ready()
+        yield from try_out((yield from _ready()))
 
     def teardown(self, *, force: bool) -> SqlPlan[None]:
         """Unhook the triggers first, so that no thread comes in while the rest is removed."""
