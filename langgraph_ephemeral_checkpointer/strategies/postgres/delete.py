@@ -142,8 +142,8 @@ class Erase(Removal):
 
     def take(self, ids: Ids) -> SqlPlan[Taken]:
         """Delete every row."""
-        (taken,) = yield Statement(_ERASE_ALL, {"ids": ids.array})
-        return Taken(*taken, left=(yield from any_left(ids)))
+        ((checkpoints, digest, questions),) = yield Statement(_ERASE_ALL, {"ids": ids.array})
+        return Taken(checkpoints, digest, questions, left=(yield from any_left(ids)))
 
 
 def delete_threads(

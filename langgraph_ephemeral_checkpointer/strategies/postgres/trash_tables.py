@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, 
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
+    CLOSE,
     NOT_THE_FIRST,
     ON_SAVE,
     RESTORE,
@@ -29,6 +30,9 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import
 VERSION = 4
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
 
+CLOSED_SINCE = 4
+"""The version from which on the tables are closed when they are made."""
+
 TRIGGERED = ("checkpoints", "checkpoint_writes")
 _TRIGGER = "lgec_undo"
 _KEPT = {
@@ -37,6 +41,7 @@ _KEPT = {
     "checkpoint_writes": "lgec_trash_writes",
 }
 
+_LISTS = ("lgec_trash", "lgec_restored")
 _LIVE = ", ".join(f"to_regclass('{live}')" for live in TABLES)
 
 FIND_LAYOUT = f"""
@@ -82,7 +87,12 @@ FIND_LAYOUT = f"""
          LIMIT 1),
         ARRAY(SELECT a.attname::text FROM pg_attribute AS a
               WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
-                AND a.attgenerated <> '')
+                AND a.attgenerated <> ''),
+        live.relrowsecurity,
+        ARRAY(SELECT r.relname::text FROM pg_class AS r
+              WHERE r.relnamespace = n.oid AND NOT r.relrowsecurity
+                AND (r.relname = wanted.kept OR wanted.live = 'checkpoints'
+                     AND r.relname IN ('lgec_trash', 'lgec_restored')))
     FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
         AS wanted (live, kept)
     JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
@@ -102,6 +112,8 @@ class Layout:
         lacking: Columns that the trash of a table lacks, with their types.
         unused: Columns of the trash of a table that nothing is put into: what the saver's table
             computes, and what it no longer has.
+        is_closed: Whether default privileges were taken from the trash already.
+        secured: The tables of the trash that should have row security, as the saver's have.
         unkept: A foreign key, and the other table whose rows it changes when a thread goes.
     """
 
@@ -112,6 +124,8 @@ class Layout:
     lacking: dict[str, tuple[tuple[str, str], ...]]
     unkept: str | None
     unused: dict[str, tuple[str, ...]]
+    is_closed: bool
+    secured: tuple[str, ...]
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Layout:
@@ -137,17 +151,26 @@ class Layout:
                 missing = f"the table {_KEPT[table]} lacks columns"
             if missing is None and table in TRIGGERED and not row[4]:
                 missing = f"the trigger on {table} is missing or switched off"
+            if missing is None and row[12] and row[13]:
+                missing = f"row security is on for {table} and off for {', '.join(row[13])}"
             if missing is None and row[9]:
                 missing = (
                     f"row security on {row[9]}, with whose rights the triggers look for a thread "
                     "that comes back: give it BYPASSRLS, or switch FORCE ROW LEVEL SECURITY off"
                 )
+        is_closed = mark is not None and int(mark.split(";")[0].split()[-1]) >= CLOSED_SINCE
+        secured = tuple(
+            name
+            for table, row in found.items()
+            if row[12]
+            for name in (_KEPT[table], *(_LISTS if table == "checkpoints" else ()))
+        )
         unkept = next((row[10] for row in found.values() if row[10]), None)
         unused = {
             table: (*row[11], *(c for c in row[3] if c not in ("generation", *row[2], *row[11])))
             for table, row in found.items()
         }
-        return cls(schema, columns, missing, has_trash, lacking, unkept, unused)
+        return cls(schema, columns, missing, has_trash, lacking, unkept, unused, is_closed, secured)
 
     def name(self, table: str) -> sql.Composable:
         """Name something in the schema in full."""
@@ -265,6 +288,13 @@ class Layout:
                 )
                 for column in self.unused[table]
             ]
+        if not self.is_closed:
+            new = (*_LISTS, *_KEPT.values(), "lgec_trash_bound", "lgec_trash_generation_seq")
+            made.append(self.fill(CLOSE, regclasses=sql.SQL(", ").join(map(self._regclass, new))))
+        made += [
+            self.fill("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY", table=self.name(table))
+            for table in self.secured
+        ]
         made += [self.fill(TRASH_GREW), self._restore_function(), self._mark_function()]
         for table in TRIGGERED:
             others = [c for c in self.columns[table] if c not in KEYS[table]]
