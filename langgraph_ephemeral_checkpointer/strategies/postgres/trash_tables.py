@@ -272,21 +272,15 @@ class Layout:
                 for column, type_ in self.lacking[table]
             ]
             # A default is for the rows that are there: later it would tie the trash to a sequence.
+            drops = [(column, "DEFAULT") for column, _ in self.lacking[table]]
+            drops += [(column, "NOT NULL") for column in self.unused[table]]
             made += [
                 self.fill(
-                    "ALTER TABLE {kept} ALTER COLUMN {column} DROP DEFAULT",
+                    f"ALTER TABLE {{kept}} ALTER COLUMN {{column}} DROP {what}",
                     column=_Escaped(sql.Identifier(column)),
                     **names,
                 )
-                for column, _ in self.lacking[table]
-            ]
-            made += [
-                self.fill(
-                    "ALTER TABLE {kept} ALTER COLUMN {column} DROP NOT NULL",
-                    column=_Escaped(sql.Identifier(column)),
-                    **names,
-                )
-                for column in self.unused[table]
+                for column, what in drops
             ]
         if not self.is_closed:
             new = (*_LISTS, *_KEPT.values(), "lgec_trash_bound", "lgec_trash_generation_seq")
