@@ -482,7 +482,7 @@ def test_row_security_of_a_partition_hides_nothing_from_who_reads_the_table(wait
     for table in TABLES:
         waiting(
             f"ALTER TABLE {table} RENAME TO {table}_all",
-            f"CREATE TABLE {table} (LIKE {table}_all INCLUDING DEFAULTS) "
+            f"CREATE TABLE {table} (LIKE {table}_all INCLUDING DEFAULTS INCLUDING INDEXES) "
             "PARTITION BY LIST (thread_id)",
             f"ALTER TABLE {table} ATTACH PARTITION {table}_all DEFAULT",
             f"ALTER TABLE {table}_all ENABLE ROW LEVEL SECURITY",

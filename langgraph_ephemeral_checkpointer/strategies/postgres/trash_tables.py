@@ -151,13 +151,13 @@ class Layout:
                 missing = f"the table {_KEPT[table]} lacks columns"
             if missing is None and table in TRIGGERED and not row[4]:
                 missing = f"the trigger on {table} is missing or switched off"
-            if missing is None and row[12] and row[13]:
-                missing = f"row security is on for {table} and off for {', '.join(row[13])}"
             if missing is None and row[9]:
                 missing = (
                     f"row security on {row[9]}, with whose rights the triggers look for a thread "
                     "that comes back: give it BYPASSRLS, or switch FORCE ROW LEVEL SECURITY off"
                 )
+            if missing is None and row[12] and row[13]:
+                missing = f"row security is on for {table} and off for {', '.join(row[13])}"
         is_closed = mark is not None and int(mark.split(";")[0].split()[-1]) >= CLOSED_SINCE
         secured = tuple(
             name
