@@ -226,6 +226,12 @@ def errors_mapped() -> Iterator[None]:
             f"Postgres refused a statement: {error.diag.message_primary}; "
             f"{FILTERED if filtered else NEEDED_RIGHTS}"
         ) from error
+    except (psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolation) as error:
+        raise StorageError(
+            f"another table refers to these rows by the foreign key "
+            f"{error.diag.constraint_name!r}, so they stay ({error.diag.message_primary}); remove "
+            "the rows that refer to them, or make the key ON DELETE CASCADE"
+        ) from error
     except psycopg.Error as error:
         kind = meaning(error)
         if issubclass(kind, StorageUnavailableError):

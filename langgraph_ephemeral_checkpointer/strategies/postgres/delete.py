@@ -58,25 +58,30 @@ _QUESTIONS = f"""
 """
 _ASKED = f"SELECT thread_id, count(*) {_QUESTIONS} GROUP BY thread_id"
 
-_DELETE_CHECKPOINTS = f"""
-    WITH gone AS (
-        DELETE FROM checkpoints WHERE thread_id = ANY(%s::text[]) RETURNING checkpoint_id
-    )
-    SELECT count(*), {DIGEST} FROM gone
+# All of a thread in one statement: foreign keys among the tables are looked at when it ends, and
+# what they cascade to is gone by then. What is counted and what goes is of one snapshot.
+_ERASE = f"""
+    WITH writes AS (DELETE FROM checkpoint_writes WHERE thread_id = ANY(%(ids)s::text[])),
+    blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%(ids)s::text[])),
+    gone AS ({{checkpoints}} RETURNING checkpoint_id)
+    SELECT count(*), {DIGEST}, (SELECT count(*) {_QUESTIONS}) FROM gone
 """
+_ERASE_ALL = _ERASE.format(
+    checkpoints="DELETE FROM checkpoints WHERE thread_id = ANY(%(ids)s::text[])"
+)
 # Among ids of this form the order of text is that of time, whatever the database collates by.
-_DELETE_OLD_CHECKPOINTS = f"""
-    DELETE FROM checkpoints
-    WHERE thread_id = ANY(%s::text[]) AND checkpoint_id COLLATE "C" < %s AND NOT {ODD}
-"""
-_DELETE_BLOBS = "DELETE FROM checkpoint_blobs WHERE thread_id = ANY(%s::text[])"
-_STILL_THERE = "SELECT 1 FROM checkpoints WHERE thread_id = ANY(%(ids)s::text[]) LIMIT 1"
-# The look comes last, on the snapshot of the last delete, so it counts what that deletes. A
-# question that came meanwhile is one more; nothing takes one away but who deletes the thread.
-_DELETE_WRITES_AND_LOOK = f"""
-    WITH gone AS (DELETE FROM checkpoint_writes WHERE thread_id = ANY(%(ids)s::text[]))
-    SELECT EXISTS ({_STILL_THERE}), (SELECT count(*) {_QUESTIONS})
-"""
+_ERASE_OLD = _ERASE.format(
+    checkpoints=f"""
+        DELETE FROM checkpoints WHERE thread_id = ANY(%(ids)s::text[])
+        AND checkpoint_id COLLATE "C" < %(before)s AND NOT {ODD}
+    """
+)
+# On a later snapshot than the delete: what is there now was saved since, or is not old.
+_STILL_THERE = "SELECT 1 FROM {table} WHERE thread_id = ANY(%(ids)s::text[])"
+_LOOK = " UNION ALL ".join(
+    _STILL_THERE.format(table=table) for table in ("checkpoints", "checkpoint_writes")
+)
+_ANY_LEFT = f"SELECT EXISTS ({_LOOK})"
 
 _WHICH_ARE_THERE = """
     SELECT wanted.thread_id
@@ -94,7 +99,7 @@ class Taken(NamedTuple):
         checkpoints: How many checkpoints.
         digest: What tells them apart from as many others; see :data:`.tables.DIGEST`.
         questions: How many questions to a human; None where one that comes late undoes the removal.
-        left: Whether a checkpoint of the batch is there afterwards.
+        left: Whether a checkpoint or a write of the batch is there afterwards.
     """
 
     checkpoints: int
@@ -137,9 +142,8 @@ class Erase(Removal):
 
     def take(self, ids: Ids) -> SqlPlan[Taken]:
         """Delete every row."""
-        ((checkpoints, digest),) = yield Statement(_DELETE_CHECKPOINTS, (ids.array,))
-        left, questions = yield from _erase_rest(ids)
-        return Taken(checkpoints, digest, questions, left)
+        ((checkpoints, digest, questions),) = yield Statement(_ERASE_ALL, {"ids": ids.array})
+        return Taken(checkpoints, digest, questions, left=(yield from any_left(ids)))
 
 
 def delete_threads(
@@ -188,7 +192,7 @@ def delete_threads(
         left=False,
     )
     # A row that the recheck did not see is reason to keep the thread. A row that is left is one
-    # without a recheck too: its blobs are gone.
+    # without a recheck too: what it belongs to is gone.
     if taken.left or (recheck is not None and taken != judged):
         raise ThreadMovedError
     return outcomes
@@ -221,9 +225,8 @@ def delete_unread(ids: Ids, before: str) -> SqlPlan[Ids]:
     doomed = ids.only(owned.keys() - waiting)
     if not doomed:
         return doomed
-    yield Statement(_DELETE_OLD_CHECKPOINTS, (doomed.array, before), fetch=False)
-    left, questions = yield from _erase_rest(doomed)
-    if left or questions != sum(asked.get(one, 0) for one in doomed):
+    ((_, _, questions),) = yield Statement(_ERASE_OLD, {"ids": doomed.array, "before": before})
+    if (yield from any_left(doomed)) or questions != sum(asked.get(one, 0) for one in doomed):
         raise ThreadMovedError
     return doomed
 
@@ -237,21 +240,11 @@ def _not_read(ids: Ids) -> SqlPlan[dict[str, Outcome]]:
 
 
 def any_left(ids: Ids) -> SqlPlan[bool]:
-    """Say whether a checkpoint of one of the threads is there."""
-    return bool((yield Statement(_STILL_THERE, {"ids": ids.array})))
+    """Say whether a checkpoint or a write of one of the threads is there."""
+    ((left,),) = yield Statement(_ANY_LEFT, {"ids": ids.array})
+    return bool(left)
 
 
 def _asked(ids: Ids) -> SqlPlan[dict[str, int]]:
     """Count the questions that each thread ever asked a human, answered or not."""
     return dict((yield Statement(_ASKED, {"ids": ids.array})))
-
-
-def _erase_rest(ids: Ids) -> SqlPlan[tuple[bool, int]]:
-    """Delete what threads have besides checkpoints.
-
-    Returns:
-        Whether a checkpoint is there afterwards, and how many questions to a human went.
-    """
-    yield Statement(_DELETE_BLOBS, (ids.array,), fetch=False)
-    ((left, questions),) = yield Statement(_DELETE_WRITES_AND_LOOK, {"ids": ids.array})
-    return left, questions

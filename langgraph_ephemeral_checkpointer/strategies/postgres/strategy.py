@@ -69,6 +69,7 @@ class PostgresBase(
         super().__init__(checkpointer)
         pooled = not isinstance(checkpointer.conn, Connection | AsyncConnection)
         self._lock = SweepLock(pooled=pooled)
+        self._proven: set[frozenset[int]] = set()
 
     def lock(self) -> Plan[Step, bool]:
         """Take the lock of the swept tables; see :mod:`.lock`."""
@@ -158,7 +159,7 @@ class PostgresBase(
 
     def _transact(self, plan: SqlPlan[T], level: Statement | None = None) -> Maybe[T]:
         """Run a plan in one transaction that sees every row of the tables."""
-        return self._run(seeing_all(plan, level))
+        return self._run(seeing_all(plan, self._proven, level))
 
     def message_storage(self) -> PostgresStorage:
         """Return how a purge reads and writes the tables."""

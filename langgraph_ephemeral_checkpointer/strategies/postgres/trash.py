@@ -26,6 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_tables import (
     FIND_LAYOUT,
     Layout,
 )
+from langgraph_ephemeral_checkpointer.strategies.postgres.trash_trial import try_out
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import NO_TABLES
 from langgraph_ephemeral_checkpointer.strategies.rows import ThreadRow, spared
 from langgraph_ephemeral_checkpointer.strategies.trash import (
@@ -61,11 +62,12 @@ class PostgresUndo(Undo):
         """Create the trash in the saver's schema, once for every process that asks."""
         yield Statement(_DDL_GUARD)
         layout = yield from _layout()
+        _refuse_unkept(layout)
         if layout.missing is None:
             return
         for statement in layout.create():
             yield Statement(statement, fetch=False)
-        yield from _ready()
+        yield from try_out((yield from _ready()))
 
     def teardown(self, *, force: bool) -> SqlPlan[None]:
         """Unhook the triggers first, so that no thread comes in while the rest is removed."""
@@ -85,7 +87,7 @@ class PostgresUndo(Undo):
 
     def check(self) -> SqlPlan[None]:
         """Compare the catalog with what the saver's tables need now."""
-        yield from _ready()
+        _refuse_unkept((yield from _ready()))
 
     def entries(self, thread_id: str | None = None) -> SqlPlan[list[TrashedThread]]:
         """Read the entries."""
@@ -190,8 +192,11 @@ class _ByTheTrash(Removal):
         The locks are tried in a statement of their own, since the next statement's snapshot
         must come after them: then it sees everything that those saves committed.
         """
-        self._layout = yield from _ready()
+        self._layout = yield from self._find()
         return (yield from _enter(self._layout, ids))
+
+    def _find(self) -> SqlPlan[Layout]:
+        return (yield from _ready())
 
 
 class EraseEverywhere(_ByTheTrash):
@@ -211,6 +216,11 @@ class EraseEverywhere(_ByTheTrash):
 class MoveToTrash(_ByTheTrash):
     """Threads go into the trash, out of which a late save brings them back."""
 
+    def _find(self) -> SqlPlan[Layout]:
+        layout = yield from _ready()
+        _refuse_unkept(layout)
+        return layout
+
     def spare(self, rows: Iterable[ThreadRow]) -> SqlPlan[dict[str, Outcome]]:
         """Return those that came back less than a grace period ago, and runs that only begin."""
         rows = list(rows)
@@ -219,7 +229,7 @@ class MoveToTrash(_ByTheTrash):
         return spared(self._discard, rows, restored)
 
     def take(self, ids: Ids) -> SqlPlan[Taken]:
-        """Move every row, each table in one statement.
+        """Move every row, each table in one statement, and last what others may refer to.
 
         So what is deleted is what is kept, whatever commits beside it.
         """
@@ -240,7 +250,7 @@ class MoveToTrash(_ByTheTrash):
         generations, owners = [row[0] for row in made], Ids(row[1] for row in made)
         total = dict.fromkeys(owners, 0)
         moved = {}
-        for table in TABLES:
+        for table in reversed(TABLES):
             whose = (ids.array, generations, owners.array)
             moved[table] = yield Statement(layout.move(table), whose)
             for thread_id, count, _ in moved[table]:
@@ -281,6 +291,20 @@ def _ready() -> SqlPlan[Layout]:
             "the owner of those tables. Nothing was deleted"
         )
     return layout
+
+
+def _refuse_unkept(layout: Layout) -> None:
+    """Refuse a table of somebody else's whose rows would change with the saver's.
+
+    Raises:
+        StorageUnusableError: There is one.
+    """
+    if layout.unkept:
+        raise StorageUnusableError(
+            f"the foreign key {layout.unkept} deletes or changes rows there when a thread goes, "
+            "and the trash could not put those back. Nothing was deleted; make the key ON DELETE "
+            "NO ACTION, or sweep without grace_seconds"
+        )
 
 
 def _enter(layout: Layout, ids: Ids) -> SqlPlan[set[str]]:

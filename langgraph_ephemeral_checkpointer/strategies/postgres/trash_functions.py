@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
+# Default privileges may have given a new table to roles that the saver's tables hide rows from.
+# Whom they name now loses it; what was granted by hand to others stays.
+CLOSE = """
+DO $lgec$
+DECLARE
+    name regclass;
+    kind text;
+    role_ text;
+BEGIN
+    FOR name, kind, role_ IN
+        SELECT c.oid::regclass, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
+        FROM pg_catalog.pg_class AS c CROSS JOIN LATERAL (
+            SELECT 0::oid AS grantee UNION
+            SELECT a.grantee
+            FROM pg_catalog.pg_default_acl AS d, pg_catalog.aclexplode(d.defaclacl) AS a
+            WHERE d.defaclrole = c.relowner AND d.defaclnamespace IN (0, c.relnamespace)
+              AND d.defaclobjtype = CASE c.relkind WHEN 'S' THEN 'S'::"char" ELSE 'r'::"char" END
+        ) AS g
+        WHERE c.oid IN ({regclasses}) AND g.grantee <> c.relowner
+    LOOP
+        EXECUTE pg_catalog.concat('REVOKE ALL ON ', kind, ' ', name, ' FROM ', role_, ' CASCADE');
+    END LOOP;
+END
+$lgec$
+"""
+
 # The list of threads goes first: the triggers that fire for the rows put back then find
 # nothing to do. A row that is there already is newer, or the same.
 RESTORE = """

@@ -15,10 +15,11 @@ from psycopg import sql
 from psycopg.abc import AdaptContext
 
 from langgraph_ephemeral_checkpointer.langgraph_names import PARENTS
-from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, TABLES
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import DIGEST, KEYS, TABLES
 from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import (
     BRING_BACK,
     CANNOT_DESCEND,
+    CLOSE,
     NOT_THE_FIRST,
     ON_SAVE,
     RESTORE,
@@ -26,8 +27,11 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.trash_functions import
     TRASH_GREW,
 )
 
-VERSION = 3
+VERSION = 4
 """Goes up with every change of the DDL, so that check() notices what an older version made."""
+
+CLOSED_SINCE = 4
+"""The version from which on the tables are closed when they are made."""
 
 TRIGGERED = ("checkpoints", "checkpoint_writes")
 _TRIGGER = "lgec_undo"
@@ -36,11 +40,9 @@ _KEPT = {
     "checkpoint_blobs": "lgec_trash_blobs",
     "checkpoint_writes": "lgec_trash_writes",
 }
-_KEYS = {
-    "checkpoints": ("thread_id", "checkpoint_ns", "checkpoint_id"),
-    "checkpoint_blobs": ("thread_id", "checkpoint_ns", "channel", "version"),
-    "checkpoint_writes": ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"),
-}
+
+_LISTS = ("lgec_trash", "lgec_restored")
+_LIVE = ", ".join(f"to_regclass('{live}')" for live in TABLES)
 
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
@@ -58,7 +60,11 @@ FIND_LAYOUT = f"""
         to_regclass(quote_ident(n.nspname) || '.lgec_trash') IS NOT NULL,
         to_regclass(quote_ident(n.nspname) || '.lgec_trash_bound') IS NOT NULL,
         ARRAY(SELECT format_type(a.atttypid, a.atttypmod)
-                     || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '')
+                     || coalesce(' DEFAULT ' || CASE WHEN a.attidentity = ''
+                            THEN pg_get_expr(d.adbin, d.adrelid)
+                            ELSE 'nextval(' || quote_literal(pg_get_serial_sequence(
+                                quote_ident(n.nspname) || '.' || wanted.live, a.attname)) || ')'
+                        END, '')
               FROM pg_attribute AS a
               LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
               WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -72,7 +78,21 @@ FIND_LAYOUT = f"""
            AND p.proname IN ('lgec_restore', {", ".join(f"'lgec_undo_{t}'" for t in TRIGGERED)})
            AND r.relrowsecurity AND NOT (o.rolsuper OR o.rolbypassrls OR
                (NOT r.relforcerowsecurity AND pg_has_role(o.oid, r.relowner, 'USAGE')))
-         LIMIT 1)
+         LIMIT 1),
+        (SELECT quote_literal(k.conname) || ' of ' || k.conrelid::regclass
+         FROM pg_trigger AS t JOIN pg_constraint AS k ON k.oid = t.tgconstraint
+         WHERE t.tgrelid = live.oid AND k.confrelid = live.oid
+           AND k.confdeltype IN ('c', 'n', 'd')
+           AND k.conrelid <> ALL (ARRAY[{_LIVE}])
+         LIMIT 1),
+        ARRAY(SELECT a.attname::text FROM pg_attribute AS a
+              WHERE a.attrelid = live.oid AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attgenerated <> ''),
+        live.relrowsecurity,
+        ARRAY(SELECT r.relname::text FROM pg_class AS r
+              WHERE r.relnamespace = n.oid AND NOT r.relrowsecurity
+                AND (r.relname = wanted.kept OR wanted.live = 'checkpoints'
+                     AND r.relname IN ('lgec_trash', 'lgec_restored')))
     FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
         AS wanted (live, kept)
     JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
@@ -90,6 +110,11 @@ class Layout:
         missing: What is missing or out of date in the set-up, or None.
         has_trash: Whether the list of trashed threads is there.
         lacking: Columns that the trash of a table lacks, with their types.
+        unused: Columns of the trash of a table that nothing is put into: what the saver's table
+            computes, and what it no longer has.
+        is_closed: Whether default privileges were taken from the trash already.
+        secured: The tables of the trash that should have row security, as the saver's have.
+        unkept: A foreign key, and the other table whose rows it changes when a thread goes.
     """
 
     schema: str
@@ -97,6 +122,10 @@ class Layout:
     missing: str | None
     has_trash: bool
     lacking: dict[str, tuple[tuple[str, str], ...]]
+    unkept: str | None
+    unused: dict[str, tuple[str, ...]]
+    is_closed: bool
+    secured: tuple[str, ...]
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]]) -> Layout:
@@ -127,7 +156,21 @@ class Layout:
                     f"row security on {row[9]}, with whose rights the triggers look for a thread "
                     "that comes back: give it BYPASSRLS, or switch FORCE ROW LEVEL SECURITY off"
                 )
-        return cls(schema, columns, missing, has_trash, lacking)
+            if missing is None and row[12] and row[13]:
+                missing = f"row security is on for {table} and off for {', '.join(row[13])}"
+        is_closed = mark is not None and int(mark.split(";")[0].split()[-1]) >= CLOSED_SINCE
+        secured = tuple(
+            name
+            for table, row in found.items()
+            if row[12]
+            for name in (_KEPT[table], *(_LISTS if table == "checkpoints" else ()))
+        )
+        unkept = next((row[10] for row in found.values() if row[10]), None)
+        unused = {
+            table: (*row[11], *(c for c in row[3] if c not in ("generation", *row[2], *row[11])))
+            for table, row in found.items()
+        }
+        return cls(schema, columns, missing, has_trash, lacking, unkept, unused, is_closed, secured)
 
     def name(self, table: str) -> sql.Composable:
         """Name something in the schema in full."""
@@ -215,7 +258,7 @@ class Layout:
                 self.fill(
                     "CREATE TABLE IF NOT EXISTS {kept} (generation bigint NOT NULL, "
                     "LIKE {live}, PRIMARY KEY (generation, {primary_key}))",
-                    primary_key=_names(_KEYS[table]),
+                    primary_key=_names(KEYS[table]),
                     **names,
                 )
             )
@@ -228,9 +271,27 @@ class Layout:
                 )
                 for column, type_ in self.lacking[table]
             ]
+            # A default is for the rows that are there: later it would tie the trash to a sequence.
+            drops = [(column, "DEFAULT") for column, _ in self.lacking[table]]
+            drops += [(column, "NOT NULL") for column in self.unused[table]]
+            made += [
+                self.fill(
+                    f"ALTER TABLE {{kept}} ALTER COLUMN {{column}} DROP {what}",
+                    column=_Escaped(sql.Identifier(column)),
+                    **names,
+                )
+                for column, what in drops
+            ]
+        if not self.is_closed:
+            new = (*_LISTS, *_KEPT.values(), "lgec_trash_bound", "lgec_trash_generation_seq")
+            made.append(self.fill(CLOSE, regclasses=sql.SQL(", ").join(map(self._regclass, new))))
+        made += [
+            self.fill("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY", table=self.name(table))
+            for table in self.secured
+        ]
         made += [self.fill(TRASH_GREW), self._restore_function(), self._mark_function()]
         for table in TRIGGERED:
-            others = [c for c in self.columns[table] if c not in _KEYS[table]]
+            others = [c for c in self.columns[table] if c not in KEYS[table]]
             more: dict[str, sql.Composable] = {
                 "function": self.name(f"lgec_undo_{table}"),
                 "still_there": self.name(f"lgec_still_there_{table}"),
@@ -293,7 +354,8 @@ class Layout:
             self.fill(
                 "WITH back AS "
                 "(DELETE FROM {kept} WHERE generation = ANY (generations) RETURNING *) "
-                "INSERT INTO {live} ({columns}) SELECT {columns} FROM back ON CONFLICT DO NOTHING;",
+                "INSERT INTO {live} ({columns}) OVERRIDING SYSTEM VALUE "
+                "SELECT {columns} FROM back ON CONFLICT DO NOTHING;",
                 live=self.name(table),
                 kept=self.kept(table),
                 columns=self._columns(table),

@@ -1,10 +1,13 @@
-"""Making sure that the tables of LangGraph's Postgres savers hide no row from the role at work.
+"""Making sure that the tables are those of LangGraph's savers, and hide no row from the role.
 
 A thread of which only some rows are seen looks idle, finished or absent. So each transaction on
 these tables begins with :data:`LOOK`, and goes on only where its answer shows that every row is
 seen: a policy may be switched on at any time, and a pool gives each transaction another session.
 What changes after that look (a role loses BYPASSRLS), and what the trash has, is held by
 ``row_security = off``: the server then refuses a statement that a policy would filter.
+
+Tables of another program may have the same names. What tables are like is asked once: it takes
+longer than :data:`LOOK`, and tables that are made anew show by their oids.
 """
 
 from __future__ import annotations
@@ -14,7 +17,12 @@ from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import HiddenRowsError, StorageUnusableError
-from langgraph_ephemeral_checkpointer.strategies.postgres.tables import TABLES
+from langgraph_ephemeral_checkpointer.strategies.postgres.tables import (
+    FOUND_COLUMNS,
+    FOUND_KEYS,
+    TABLES,
+    what_is_foreign,
+)
 
 T = TypeVar("T")
 
@@ -41,27 +49,44 @@ LOOK = Statement(
     SELECT relname::pg_catalog.text, relnamespace::pg_catalog.regnamespace::pg_catalog.text,
         relkind::pg_catalog.text, pg_catalog.row_security_active(oid),
         pg_catalog.has_any_column_privilege(oid, 'SELECT'), current_user::pg_catalog.text,
-        pg_catalog.set_config('row_security', 'off', true)
+        pg_catalog.set_config('row_security', 'off', true), oid::pg_catalog.int8
     FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY (ARRAY[{_OIDS}])
     """
 )
 """Asks what :func:`refuse_hidden` judges, and has the transaction refuse filtered reads."""
 
+PROOF = Statement(
+    f"""
+    SELECT relname::pg_catalog.text, relnamespace::pg_catalog.regnamespace::pg_catalog.text,
+        {FOUND_COLUMNS}, {FOUND_KEYS}
+    FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY (ARRAY[{_OIDS}])
+    """
+)
+"""Asks what :func:`refuse_foreign` judges."""
 
-def seeing_all(plan: Plan[Statement, T], level: Statement | None = None) -> Plan[Statement, T]:
+
+def seeing_all(
+    plan: Plan[Statement, T], proven: set[frozenset[int]], level: Statement | None = None
+) -> Plan[Statement, T]:
     """Run a plan in a transaction that sees every row of the saver's tables.
 
     Args:
         plan: The rest of the transaction.
+        proven: The oids of tables that are known to be a saver's; what is found is added.
         level: Sets its isolation level, which has to come first.
 
     Raises:
         HiddenRowsError: Rows can be hidden, or a table may not be read.
-        StorageUnusableError: The tables are not there.
+        StorageUnusableError: The tables are not there, or others have their names.
     """
     if level is not None:
         yield level
-    refuse_hidden((yield LOOK))
+    found = yield LOOK
+    refuse_hidden(found)
+    oids = frozenset(row[-1] for row in found)
+    if oids not in proven:
+        refuse_foreign((yield PROOF))
+        proven.add(oids)
     return (yield from plan)
 
 
@@ -103,3 +128,20 @@ def refuse_hidden(rows: Iterable[Sequence[Any]]) -> None:
             "the owner of the tables without FORCE ROW LEVEL SECURITY; a policy that shows every "
             "row does not do"
         )
+
+
+def refuse_foreign(rows: Iterable[Sequence[Any]]) -> None:
+    """Refuse tables that are not those of LangGraph's savers.
+
+    Args:
+        rows: The answer to :data:`PROOF`.
+
+    Raises:
+        StorageUnusableError: They are another program's.
+    """
+    for table, schema, columns, keys in sorted(rows, key=lambda row: TABLES.index(row[0])):
+        if wrong := what_is_foreign(table, columns, keys):
+            raise StorageUnusableError(
+                f"{schema}.{table} is not a table of LangGraph's saver: {wrong}. Nothing was "
+                "changed; name the schema of the saver's tables first in search_path"
+            )

@@ -21,7 +21,12 @@ from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TAS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import refuse_bytes
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
-from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import LOOK, refuse_hidden
+from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import (
+    LOOK,
+    PROOF,
+    refuse_foreign,
+    refuse_hidden,
+)
 from langgraph_ephemeral_checkpointer.strategies.tenant.recoding import Recoding, Typed
 from langgraph_ephemeral_checkpointer.tenancy.arrays import Blobs, Texts
 from langgraph_ephemeral_checkpointer.tenancy.driver import logger, storage_errors
@@ -207,6 +212,7 @@ def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor = Cursor(conn, row_factory=tuple_row)
         refuse_hidden(cursor.execute(LOOK.sql).fetchall())
+        refuse_foreign(cursor.execute(PROOF.sql).fetchall())
         yield cursor
 
 
