@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from langgraph_ephemeral_checkpointer.cli.failures import CommandError
+
+MOST_CONNECTIONS = 32
+"""At a time; the oldest makes room for a new one, so that who keeps many keeps no probe out."""
+_PAUSE_SECONDS = 0.2
 
 Page = Callable[[], tuple[int, str, bytes]]
 """Gives the status, the type and the content of an answer."""
@@ -17,7 +22,7 @@ Page = Callable[[], tuple[int, str, bytes]]
 
 @contextmanager
 def serving(host: str, port: int, pages: dict[str, Page]) -> Iterator[int]:
-    """Answer GET requests from threads of their own while the block runs.
+    """Answer GET and HEAD requests from threads of their own while the block runs.
 
     Args:
         host: The address to listen on.
@@ -35,13 +40,19 @@ def serving(host: str, port: int, pages: dict[str, Page]) -> Iterator[int]:
         timeout = 10  # of a client that says nothing
 
         def do_GET(self) -> None:
+            self.wfile.write(self._head())
+
+        def do_HEAD(self) -> None:
+            self._head()
+
+        def _head(self) -> bytes:
             page = pages.get(self.path.partition("?")[0], _not_found)
             status, kind, content = page()
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            return content
 
         def log_message(self, *_args: Any) -> None:
             """Say nothing: probes come every few seconds."""
@@ -49,6 +60,34 @@ def serving(host: str, port: int, pages: dict[str, Page]) -> Iterator[int]:
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
+        request_queue_size = 64
+
+        def __init__(self, *args: Any) -> None:
+            self._open: dict[socket.socket, None] = {}
+            self._guard = threading.Lock()
+            super().__init__(*args)
+
+        def get_request(self) -> tuple[socket.socket, Any]:
+            try:
+                return super().get_request()
+            except OSError:  # no descriptor is left: the client stays in the queue
+                time.sleep(_PAUSE_SECONDS)
+                raise
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            with self._guard:
+                if len(self._open) >= MOST_CONNECTIONS:
+                    with suppress(OSError):
+                        oldest = next(iter(self._open))
+                        del self._open[oldest]
+                        oldest.shutdown(socket.SHUT_RDWR)
+                self._open[request] = None
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            with self._guard:
+                self._open.pop(request, None)
+            super().shutdown_request(request)
 
         def handle_error(self, *_args: Any) -> None:
             """Say nothing of clients that hang up."""
