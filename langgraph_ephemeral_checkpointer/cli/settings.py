@@ -209,13 +209,13 @@ def _audit_log(command: Any, environ: Mapping[str, str]) -> AuditLog | None:
 
 
 def _load(name: str | None) -> PolicyResolver | None:
-    """Import a resolver by ``module:function``, from the current folder too."""
+    """Import a resolver by ``module:function``; from the current folder what is nowhere else."""
     if name is None:
         return None
     module_name, _, path = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)  # first, a file there could take the place of any module
     try:
         found: Any = importlib.import_module(module_name)
         for attribute in path.split("."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ from typing import NamedTuple, TypeAlias
 from langgraph_ephemeral_checkpointer.errors import RetentionError
 from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.policy import PolicyOverride, TTLPolicy
+from langgraph_ephemeral_checkpointer.rules.patterns import is_quick
 from langgraph_ephemeral_checkpointer.types import PolicyResolver
+
+logger = logging.getLogger(__name__)
 
 TenantOfNow: TypeAlias = Callable[[], str | None]
 """Gives the tenant whose threads are being swept, for instance ``saver.current_tenant``."""
@@ -140,6 +144,14 @@ class Rules:
     def decide(self, thread_id: str, tenant: str | None = None) -> TTLPolicy | PolicyOverride:
         """Give the policy of a thread by the first rule that matches it."""
         for rule in self.rules:
+            if rule.thread is not None and not is_quick(rule.thread, thread_id):
+                logger.warning(
+                    "a thread id of %d characters is kept: it might take the rule of line %s very "
+                    "long; anchor its pattern with ^, or use fewer repetitions",
+                    len(thread_id),
+                    rule.line,
+                )
+                return PolicyOverride.EXEMPT
             if rule.matches(thread_id, tenant):
                 return rule.policy or PolicyOverride.EXEMPT
         return PolicyOverride.USE_DEFAULT if self.policy else PolicyOverride.EXEMPT

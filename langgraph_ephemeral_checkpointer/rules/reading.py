@@ -18,6 +18,7 @@ from langgraph_ephemeral_checkpointer.common.kinds import (
 from langgraph_ephemeral_checkpointer.options import SweepOptions
 from langgraph_ephemeral_checkpointer.policy import TTLPolicy
 from langgraph_ephemeral_checkpointer.rules.model import DatabaseOptions, Problem, Rule, Rules
+from langgraph_ephemeral_checkpointer.rules.patterns import bounded
 from langgraph_ephemeral_checkpointer.rules.positions import KeyPath, line_of, lines_of_keys
 from langgraph_ephemeral_checkpointer.strategies.registry import STORAGES, storage_named
 
@@ -61,10 +62,7 @@ def glob(value: object) -> re.Pattern[str]:
 
 def regex(value: object) -> re.Pattern[str]:
     """Read a regular expression, to be found anywhere in the text."""
-    try:
-        return re.compile(text(value))
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+    return bounded(text(value))
 
 
 def backend(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -296,3 +297,19 @@ def test_metrics_without_the_package_name_the_extra(call, file, monkeypatch):
     answer = call(*words, "--metrics-port", "0")
     assert answer.status == 1
     assert "pip install 'langgraph-ephemeral-checkpointer[metrics]'" in answer.err
+
+
+def test_a_file_in_the_current_folder_takes_the_place_of_no_installed_module(
+    call, file, tmp_path, monkeypatch
+):
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('planted')")
+    (tmp_path / "rules_by_colour.py").write_text(
+        "import colorsys\nfrom langgraph_ephemeral_checkpointer import TTLPolicy\n"
+        "def resolve(thread_id):\n    return TTLPolicy(idle_ttl_seconds=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [one for one in sys.path if one not in ("", str(tmp_path))])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    words = ["status", "--backend", "sqlite", "--dsn", str(file), "--idle-ttl", "1h"]
+    answer = call(*words, "--resolver", "rules_by_colour:resolve")
+    assert answer.status == 0, answer.err
