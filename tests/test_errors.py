@@ -51,7 +51,7 @@ def test_what_is_retryable_is_away_or_busy_or_has_moved():
         (psycopg.InterfaceError, StorageUnavailableError),
         (psycopg.errors.UndefinedTable, StorageUnusableError),
         (psycopg.errors.DiskFull, StorageUnusableError),
-        (psycopg.errors.InsufficientPrivilege, StorageError),
+        (psycopg.errors.InsufficientPrivilege, StorageUnusableError),
         (psycopg.errors.ProgramLimitExceeded, StorageError),
         (psycopg.errors.UniqueViolation, StorageError),
         (psycopg.ProgrammingError, StorageError),

@@ -20,6 +20,7 @@ _MEANINGS: tuple[tuple[str, type[StorageError]], ...] = (
     ("55P03", ThreadBusyError),  # a lock that was not free in time
     ("57014", ThreadBusyError),  # a statement that took too long, or was cancelled
     ("42P01", StorageUnusableError),  # no such table
+    ("42501", StorageUnusableError),  # a right is missing, as it is for every thread
     ("53100", StorageUnusableError),  # a full disk
     ("08", StorageUnavailableError),  # unreachable
     ("53", StorageUnavailableError),  # out of memory or connections
@@ -31,6 +32,8 @@ _MEANINGS: tuple[tuple[str, type[StorageError]], ...] = (
 def meaning(error: psycopg.Error) -> type[StorageError]:
     """Return the class of ours that says what to do about an error of the driver's."""
     state = error.sqlstate
+    if error.diag.source_function == "exec_stmt_raise":  # a trigger's own, about this row
+        return StorageError
     if state is None:  # of a lost connection, or of a pool that timed out
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return StorageUnavailableError if lost else StorageError

@@ -12,6 +12,7 @@ from langgraph_ephemeral_checkpointer.engine.steps import Ask, Work
 from langgraph_ephemeral_checkpointer.errors import (
     AsyncRequiredError,
     StorageUnusableError,
+    ThreadBusyError,
     ThreadMovedError,
 )
 from langgraph_ephemeral_checkpointer.result import KeepReason
@@ -19,6 +20,7 @@ from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Recheck, S
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
 from langgraph_ephemeral_checkpointer.sweeps.parts import (
     Candidate,
+    FewWords,
     StoppedEarly,
     SweepSettings,
     describe,
@@ -61,6 +63,7 @@ class SweepDelete:
         self._trash = trash
         self._now = now
         self._dry_run = dry_run
+        self._few = FewWords(logger)
 
     def delete(self, batch: Sequence[Candidate]) -> Steps[None]:
         """Ask about each thread of a batch, delete the approved ones, and report.
@@ -162,9 +165,12 @@ class SweepDelete:
         except ThreadMovedError:
             if len(thread_ids) == 1:
                 return {thread_ids[0]: Outcome(KeepReason.WOKE_UP)}
+        except ThreadBusyError:
+            if len(thread_ids) == 1:
+                return {thread_ids[0]: Outcome(KeepReason.BUSY)}
         except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
             if len(thread_ids) == 1:
-                logger.warning("thread %r could not be deleted: %s", thread_ids[0], error)
+                self._few.warn("thread %r could not be deleted: %s", thread_ids[0], error)
                 return {thread_ids[0]: Outcome(KeepReason.FAILED, describe(error))}
         outcomes: dict[str, Outcome] = {}
         for thread_id in thread_ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -81,6 +82,26 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+class FewWords:
+    """Logs what goes wrong with threads, but not a line for each of very many.
+
+    Args:
+        logger: Where to.
+        most: So many lines.
+    """
+
+    def __init__(self, logger: logging.Logger, most: int = 10) -> None:
+        self._logger = logger
+        self._left = most
+
+    def warn(self, message: str, *args: object) -> None:
+        """Log one more, or nothing any more."""
+        if self._left > 0:
+            self._left -= 1
+            more = "" if self._left else "; what else goes wrong is in the errors of the result"
+            self._logger.warning(f"{message}{more}", *args)
 
 
 def describe(error: BaseException) -> str:

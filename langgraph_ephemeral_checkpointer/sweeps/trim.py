@@ -8,12 +8,16 @@ from functools import partial
 
 from langgraph_ephemeral_checkpointer.decisions.expiry import ThreadFacts
 from langgraph_ephemeral_checkpointer.engine.steps import Work
-from langgraph_ephemeral_checkpointer.errors import StorageUnusableError, ThreadMovedError
+from langgraph_ephemeral_checkpointer.errors import (
+    StorageUnusableError,
+    ThreadBusyError,
+    ThreadMovedError,
+)
 from langgraph_ephemeral_checkpointer.result import SweepResult
 from langgraph_ephemeral_checkpointer.strategies.base import PruneOutcome, Strategy
 from langgraph_ephemeral_checkpointer.strategies.capabilities import Prunes
 from langgraph_ephemeral_checkpointer.sweeps.audit import SweepAudit
-from langgraph_ephemeral_checkpointer.sweeps.parts import StoppedEarly, batches, describe
+from langgraph_ephemeral_checkpointer.sweeps.parts import FewWords, StoppedEarly, batches, describe
 from langgraph_ephemeral_checkpointer.sweeps.resolution import Steps
 
 logger = logging.getLogger(__name__)
@@ -49,6 +53,7 @@ class SweepTrim:
         self._audit = audit
         self._batch_size = batch_size
         self._dry_run = dry_run
+        self._few = FewWords(logger)
 
     def trim(self, prunable: dict[int, list[ThreadFacts]]) -> Steps[None]:
         """Trim threads, given by how many checkpoints each is to keep."""
@@ -84,12 +89,12 @@ class SweepTrim:
         except StorageUnusableError as error:
             self._result.errors[""] = describe(error)
             raise StoppedEarly from error
-        except ThreadMovedError:
-            if len(thread_ids) == 1:  # somebody else trims it, or deletes it
+        except (ThreadMovedError, ThreadBusyError):
+            if len(thread_ids) == 1:  # somebody else trims it, or deletes it, or has it locked
                 return {}
         except Exception as error:  # noqa: BLE001 - whatever a custom strategy raises
             if len(thread_ids) == 1:
-                logger.warning("thread %r could not be pruned: %s", thread_ids[0], error)
+                self._few.warn("thread %r could not be pruned: %s", thread_ids[0], error)
                 return {thread_ids[0]: PruneOutcome(left_whole=describe(error))}
         outcomes: dict[str, PruneOutcome] = {}
         for thread_id in thread_ids:

@@ -17,7 +17,6 @@ from langgraph_ephemeral_checkpointer.drivers.transactions import atransaction_o
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive, drive
 from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
-    StorageError,
     StorageUnavailableError,
     StorageUnusableError,
     ThreadMovedError,
@@ -222,7 +221,7 @@ def errors_mapped() -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         # The words are of the server's language; where they come from is not.
         filtered = error.diag.source_function == "check_enable_rls"
-        raise StorageError(
+        raise meaning(error)(
             f"Postgres refused a statement: {error.diag.message_primary}; "
             f"{FILTERED if filtered else NEEDED_RIGHTS}"
         ) from error

@@ -10,7 +10,10 @@ have two keys.
 
 A pooler in transaction mode gives each transaction another session, where a session lock
 would be left behind. There the lock is taken in each batch's own transaction instead, so
-that two instances never work on a batch at the same time.
+that two instances never work on a batch at the same time. The same is done behind a pooler in
+session mode, where a session lock would do: both kinds tell their clients an invented process id,
+and nothing that a client can ask for tells them apart for sure. (That two transactions had the same
+session proves nothing, it may have been the only one.)
 """
 
 from __future__ import annotations

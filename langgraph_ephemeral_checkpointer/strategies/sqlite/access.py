@@ -180,6 +180,8 @@ _LATER = "the next sweep tries again"
 _ADVICE = {
     sqlite3.SQLITE_BUSY: _LATER,
     sqlite3.SQLITE_LOCKED: _LATER,
+    sqlite3.SQLITE_PERM: "this process needs the right to write to the file and its folder",
+    sqlite3.SQLITE_AUTH: "the connection's authorizer has to allow the sweeper what it does",
     sqlite3.SQLITE_READONLY: (
         "this process needs the right to write to the file and its folder, and a connection that "
         "is not opened read-only"
