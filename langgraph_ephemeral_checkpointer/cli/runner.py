@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -26,6 +27,8 @@ from langgraph_ephemeral_checkpointer.sweeper import TTLSweeper
 
 FIRST_RETRY_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 60.0
+FAILURES_SHOWN = 10
+"""Threads that are named, of those that could not be worked on in a sweep."""
 
 
 class Health:
@@ -98,8 +101,7 @@ class Runner:
         self._once = once
         self._dry_run = dry_run
         self._deleted = 0
-        self._reported = False
-        self._begun = False
+        self._reported = self._partly = self._begun = False
         self._fatal: Exception | None = None
         self._sweeper: TTLSweeper | None = None
 
@@ -118,7 +120,7 @@ class Runner:
         asyncio.run(self._main(interval))
         if self._fatal is not None:
             raise self._fatal
-        return FAILED if self._once and self._health.failures else DONE
+        return FAILED if self._once and (self._health.failures or self._partly) else DONE
 
     async def _main(self, interval: float) -> None:
         stopped = asyncio.Event()
@@ -229,10 +231,13 @@ class Runner:
             self._console.failure(said, **fields)
             return whole
         self._console.message(summary(result), **fields)
-        for thread_id, error in result.errors.items():
+        for thread_id, error in islice(result.errors.items(), FAILURES_SHOWN):
             self._console.failure(
                 f"{self._console.quote(thread_id)}: {error}", event="thread", thread=thread_id
             )
+        if (more := len(result.errors) - FAILURES_SHOWN) > 0:
+            self._console.failure(f"and {more} more threads could not be worked on", event="more")
+        self._partly = bool(result.errors)
         return None
 
 
