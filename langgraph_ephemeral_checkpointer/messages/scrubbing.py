@@ -26,7 +26,7 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
     NO_ID,
     Facts,
     Identity,
-    began,
+    dated,
     digest_of,
     identity,
     is_young,
@@ -112,8 +112,8 @@ class _Scrubbing:
         self.over: set[tuple[str, str]] = set()
         self.unheard: dict[Place, dict[str, Any]] = {}
         self.chatting: set[str] = set()
-        self.born: dict[str, datetime] = {}
         self.protected: set[str] = set()
+        self.born: dict[str, datetime] = {}
         self.lasting: set[Identity] = set()
 
     def outcome(self) -> Outcome:
@@ -124,7 +124,10 @@ class _Scrubbing:
             self.unheard |= unheard
             if unheard or any(held.values()):
                 self.chatting.add(ns)
-        self.born = self.history.ages()
+        self.born = born = self.history.ages()
+        for versions in self.versions.values():
+            for version in versions.values():
+                version.facts = dated(version.facts, born)
         self.protected = self._protected()
         self.lasting = self._lasting()
         self._judge("")
@@ -165,7 +168,7 @@ class _Scrubbing:
             for (ns, row_id), versions in self.versions.items()
             if ns
             and any(
-                is_young(fact, self.cutoff, self.born)
+                is_young(fact, self.cutoff)
                 for version in versions.values()
                 for fact in version.facts
             )
@@ -179,8 +182,8 @@ class _Scrubbing:
                 exchanges = split(version.facts)
                 for exchange in exchanges:
                     facts = (version.facts[index] for index in exchange)
-                    young = any(is_young(fact, self.cutoff, self.born) for fact in facts)
-                    name = identity(version.facts, exchange, self.born)
+                    young = any(is_young(fact, self.cutoff) for fact in facts)
+                    name = identity(version.facts, exchange)
                     if name and (young or (at_work and exchange is exchanges[-1])):
                         lasting.add(name)
         return lasting
@@ -196,7 +199,7 @@ class _Scrubbing:
             for fact in written(document.tree):
                 if fact.role in HUMAN:
                     break
-                if is_young(fact, self.cutoff, {}):
+                if is_young(fact, self.cutoff):
                     return True
         return False
 
@@ -233,7 +236,6 @@ class _Scrubbing:
         return verdicts(
             version.facts,
             self.cutoff,
-            born=self.born,
             protected=protected,
             lasting=self.lasting,
         )
@@ -264,9 +266,8 @@ class _Scrubbing:
             first = opening(facts, exchange)
             if first is None:
                 continue
-            moment = began(first, self.born)
-            self.result.unknown_age |= moment is None
-            old = moment is not None and moment < self.cutoff
+            self.result.unknown_age |= first.stamp is None
+            old = first.stamp is not None and first.stamp < self.cutoff
             self.result.going_on |= old and not any(goes[index] for index in exchange)
 
     def _is_dead(self, row: Checkpoint) -> bool:
@@ -310,7 +311,7 @@ class _Scrubbing:
         if not all(root is not None and ("", root) in self.dead for root in roots):
             return False
         return not any(
-            is_young(fact, self.cutoff, self.born)
+            is_young(fact, self.cutoff)
             for row in self.namespaces[ns]
             for version in self.versions.get((ns, row.id), {}).values()
             for fact in version.facts
@@ -419,14 +420,25 @@ class _Scrubbing:
             self._hand_over(taken(tree, lambda fact: name_in(fact, place) in self.gone))
             return keep_written(tree, lambda fact: name_in(fact, place) not in self.gone)
         if not dead:
+            summaries = self._old_summaries(tree)
             self._hand_over(taken(tree, self._is_gone))
-            return keep_written(tree, lambda fact: not self._is_gone(fact))
+            return keep_written(
+                tree, lambda fact: not (self._is_gone(fact) or fact.key in summaries)
+            )
         # The next checkpoint has what this write did, without what goes. Its messages may
         # have got their ids only after it was stored, so all of them go.
         self._hand_over(
             taken(tree, lambda fact: fact.role != _SYSTEM and not fact.key.startswith(NO_ID))
         )
         return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
+
+    def _old_summaries(self, tree: Any) -> set[str]:
+        """The summaries in a young write that are old, which may have got their ids later."""
+        facts = dated(written(tree), self.born)
+        return {fact.key for fact in facts if fact.summary and not self._is_young(fact)}
+
+    def _is_young(self, fact: Facts) -> bool:
+        return fact.stamp is None or is_young(fact, self.cutoff)
 
     def _change_adrift(self, place: Place, tree: Any) -> None:
         """Change a write whose checkpoint is not stored, so that no run can read it.
@@ -487,7 +499,7 @@ class _Scrubbing:
                 known = fact.stamp or (row.moment if lost or fact.key in asked else None)
                 self.result.unknown_age |= known is None
                 goes = known is not None and known < self.cutoff
-            if goes and fact.role != _SYSTEM and not is_young(fact, self.cutoff, {}):
+            if goes and fact.role != _SYSTEM and not is_young(fact, self.cutoff):
                 going.add(fact.key)
         self._hand_over(taken(tree, lambda fact: fact.key in going))
         return keep_written(tree, lambda fact: fact.key not in going)
