@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
-from langgraph_ephemeral_checkpointer.messages.exchanges import is_human
+from langgraph_ephemeral_checkpointer.messages.exchanges import is_human, is_summary
 from langgraph_ephemeral_checkpointer.messages.stamps import stamp_of
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,10 @@ def held_in(messages: Sequence[BaseMessage]) -> Held:
     """What a conversation holds that may go one day."""
     humans = [index for index, message in enumerate(messages) if is_human(message)]
     starts = [0, *humans[1:]] if humans else range(len(messages))
-    spoken = [None if message.type == "system" else stamp_of(message) for message in messages]
+    spoken = [
+        None if message.type == "system" or is_summary(message) else stamp_of(message)
+        for message in messages
+    ]
     later = max(filter(None, spoken[starts[-1] :]), default=None) if messages else None
     ends = []
     for begin, end in reversed([*pairwise(starts)]):

@@ -29,6 +29,9 @@ _SYSTEM = frozenset({"system", "developer"})
 NO_ID = "\0sha256:"
 """What the key of a message without an id begins with."""
 
+SUMMARY_SOURCE = "summarization"
+"""What LangChain's middleware writes under ``lc_source`` of a message that sums others up."""
+
 _ROLES = {"assistant": "ai", "user": "human", "developer": "system"}
 
 
@@ -41,13 +44,15 @@ class Facts:
     key: str
     """Names the message in its thread: its id, or a digest of what it says."""
     stamp: datetime | None
-    """When it was first saved, in UTC; None where no stamp tells."""
+    """When it was first saved, in UTC; None where nothing tells."""
     calls: tuple[str, ...] = ()
     """Ids of the tool calls it makes."""
     answers: tuple[str, ...] = ()
     """Ids of the tool calls it answers."""
     removes: bool = False
     """Whether it is no message but the order to remove the one named by ``key``."""
+    summary: bool = False
+    """Whether it stands for what was said before the messages behind it."""
 
 
 def facts_from(fields: Mapping[str, Any]) -> Facts:
@@ -61,7 +66,7 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
     answers += [
         block.get("tool_use_id") for block in _dicts(content) if block.get("type") == "tool_result"
     ]
-    metadata = fields.get("response_metadata")
+    metadata, more = fields.get("response_metadata"), fields.get("additional_kwargs")
     return Facts(
         role=role,
         key=str(fields["id"]) if fields.get("id") else _digest(role, fields),
@@ -69,6 +74,7 @@ def facts_from(fields: Mapping[str, Any]) -> Facts:
         calls=tuple(str(call) for call in calls if call),
         answers=tuple(str(answer) for answer in answers if answer),
         removes=role == "remove",
+        summary=isinstance(more, Mapping) and more.get("lc_source") == SUMMARY_SOURCE,
     )
 
 
@@ -87,6 +93,11 @@ def _role_named(kind: str, own: str) -> str:
 def is_human(message: BaseMessage) -> bool:
     """Whether a message opens an exchange."""
     return _role(vars(message)) in HUMAN
+
+
+def is_summary(message: BaseMessage) -> bool:
+    """Whether LangChain's middleware wrote a message in place of what was said before."""
+    return bool(message.additional_kwargs.get("lc_source") == SUMMARY_SOURCE)
 
 
 def facts_of(message: BaseMessage) -> Facts:
@@ -209,7 +220,6 @@ def verdicts(
     messages: Sequence[Facts],
     cutoff: datetime,
     *,
-    born: Mapping[str, datetime] | None = None,
     keep_last: bool = False,
     protected: Collection[str] = frozenset(),
     lasting: Collection[Identity] = frozenset(),
@@ -221,9 +231,8 @@ def verdicts(
     on either side of its border ties it to one that stays. System messages always stay.
 
     Args:
-        messages: The conversation, in order.
+        messages: The conversation, in order, dated.
         cutoff: What was saved at or after this moment is young.
-        born: Ages known from elsewhere, by message key; they count before the stamp.
         keep_last: Keep the last exchange whatever its age: it is in progress.
         protected: Keys of messages whose exchange stays whatever its age.
         lasting: Exchanges that stay because something young is in another version of them.
@@ -233,10 +242,9 @@ def verdicts(
     """
     exchanges = split(messages)
     home = {index: n for n, exchange in enumerate(exchanges) for index in exchange}
-    ages = born or {}
     stays = [
-        not _expired(messages, exchange, cutoff, ages)
-        or identity(messages, exchange, ages) in lasting
+        not _expired(messages, exchange, cutoff)
+        or identity(messages, exchange) in lasting
         or any(messages[index].key in protected for index in exchange)
         for exchange in exchanges
     ]
@@ -249,42 +257,53 @@ def verdicts(
     ]
 
 
-def began(message: Facts, born: Mapping[str, datetime]) -> datetime | None:
-    """When a message was first saved, or None where nothing tells.
+def dated(messages: Sequence[Facts], born: Mapping[str, datetime]) -> list[Facts]:
+    """The same messages, each with its age in place of its stamp.
+
+    A summary that LangChain's middleware put in front of messages is of the day it was written,
+    but stands for what was said before them: it is no younger than the first of them.
 
     Args:
-        message: The message.
+        messages: The conversation, in order.
         born: Ages known from elsewhere, by message key; they count before the stamp.
     """
-    if message.stamp is not None and message.key.startswith(NO_ID):
-        return message.stamp  # the same words may have been said before
-    return born.get(message.key, message.stamp)
+    found = []
+    behind = None
+    for message in reversed(messages):
+        moment = message.stamp
+        if moment is None or not message.key.startswith(NO_ID):
+            moment = born.get(message.key, moment)  # else: the same words may be older
+        if message.summary and moment and behind:
+            moment = min(moment, behind)
+        elif message.role not in _SYSTEM and not message.summary:
+            behind = moment or behind
+        found.append(message if moment == message.stamp else replace(message, stamp=moment))
+    return found[::-1]
 
 
-def identity(
-    messages: Sequence[Facts], exchange: Sequence[int], born: Mapping[str, datetime]
-) -> Identity | None:
+def facts_in(messages: Iterable[BaseMessage]) -> list[Facts]:
+    """The facts of a conversation of message objects, dated by their stamps."""
+    return dated(number(map(facts_of, messages)), {})
+
+
+def identity(messages: Sequence[Facts], exchange: Sequence[int]) -> Identity | None:
     """What tells that exchanges in two versions of a conversation are one."""
     message = opening(messages, exchange)
-    return (message.key, began(message, born)) if message else None
+    return (message.key, message.stamp) if message else None
 
 
-def is_young(message: Facts, cutoff: datetime, born: Mapping[str, datetime]) -> bool:
+def is_young(message: Facts, cutoff: datetime) -> bool:
     """Whether a message may not go yet. Rules for the model are of no age."""
-    moment = None if message.role in _SYSTEM else began(message, born)
-    return moment is not None and moment >= as_utc(cutoff)
-
-
-def _expired(
-    messages: Sequence[Facts],
-    exchange: Sequence[int],
-    cutoff: datetime,
-    born: Mapping[str, datetime],
-) -> bool:
-    message = opening(messages, exchange)
-    if message is None or began(message, born) is None:
+    if message.role in _SYSTEM:
         return False
-    return not any(is_young(messages[index], cutoff, born) for index in exchange)
+    return message.stamp is not None and message.stamp >= as_utc(cutoff)
+
+
+def _expired(messages: Sequence[Facts], exchange: Sequence[int], cutoff: datetime) -> bool:
+    message = opening(messages, exchange)
+    if message is None or message.stamp is None:
+        return False
+    return not any(is_young(messages[index], cutoff) for index in exchange)
 
 
 def _ties(messages: Sequence[Facts], home: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -332,5 +351,5 @@ def trim_messages(messages: Iterable[M], cutoff: datetime) -> list[M]:
     """
     check_moment(cutoff, "cutoff")
     messages = check_messages(messages)
-    goes = verdicts(number(map(facts_of, messages)), cutoff)
+    goes = verdicts(facts_in(messages), cutoff)
     return [message for message, gone in zip(messages, goes, strict=True) if not gone]

@@ -77,6 +77,8 @@ class ThreadImage:
         self.unreadable: dict[Place, UnreadableValueError] = {}
         self.delta: set[tuple[str, str]] = set()
         """Channels of the DeltaChannel kind, as (namespace, channel)."""
+        self.lost: dict[tuple[str, str], Checkpoint] = {}
+        """Checkpoints that are not stored, of which writes are."""
         self._blobs: dict[tuple[str, str, str], Place] = {}
         self._orphans: list[Place] = []
 
@@ -150,12 +152,15 @@ class ThreadImage:
             if checkpoint.ns and checkpoint.root is None and checkpoint.children:
                 checkpoint.root = self.checkpoints[checkpoint.ns, checkpoint.children[0]].root
         for place in self._orphans:
-            if holder := self.checkpoints.get((place.ns, place.holder)):
-                holder.writes.append(place)
+            key = (place.ns, place.holder)
+            holder = self.checkpoints.get(key) or self.lost.get(key)
+            if holder is None:
+                holder = self.lost[key] = _lost(*key)
+            holder.writes.append(place)
         for place, document in self.documents.items():
             if place.kind in {"blob", "inline"} and is_snapshot(document.tree):
                 self.delta.add((place.ns, place.channel))
-        for checkpoint in self.checkpoints.values():
+        for checkpoint in (*self.checkpoints.values(), *self.lost.values()):
             checkpoint.writes.sort(key=lambda place: (place.path, place.task, place.idx))
         return self
 
@@ -179,6 +184,20 @@ class ThreadImage:
         heads = {ns: rows[-1].id for ns, rows in self.namespaces().items()}
         writes = sum(1 for place in (*self.documents, *self.unreadable) if place.kind == "write")
         return (len(self.checkpoints), writes, tuple(sorted(heads.items())))
+
+
+def _lost(ns: str, checkpoint_id: str) -> Checkpoint:
+    """A checkpoint of which nothing is known but its id, which tells when its run began it."""
+    return Checkpoint(
+        ns=ns,
+        id=checkpoint_id,
+        parent=None,
+        moment=moment(time_of_saved(checkpoint_id, None)),
+        root=None,
+        step=None,
+        source=None,
+        values={},
+    )
 
 
 def _inline(tree: Any) -> tuple[str, bytes]:

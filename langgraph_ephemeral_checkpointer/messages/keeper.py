@@ -19,6 +19,7 @@ from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, END
 from langgraph_ephemeral_checkpointer.messages.arguments import check_channels, cutoff_at
 from langgraph_ephemeral_checkpointer.messages.backlog import Backlog, Thread, held_in
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
+    facts_in,
     facts_of,
     number,
     openings_in_progress,
@@ -233,7 +234,7 @@ class Keeper:
             if cutoff is None or not _anything_older(stamped, cutoff):
                 continue
             goes = verdicts(
-                number(map(facts_of, stamped)),
+                facts_in(stamped),
                 cutoff,
                 keep_last=True,
                 protected=pause.openings if pause else frozenset(),
@@ -311,7 +312,7 @@ class Keeper:
         waiting = waits_for_human((write[0], write[1]) for write in loaded.pending_writes or ())
         if waiting:
             for messages in present.values():
-                openings |= openings_in_progress(number(map(facts_of, messages)))
+                openings |= openings_in_progress(facts_in(messages))
         with self._lock:
             if waiting:
                 self._paused[pause] = _Pause(checkpoint_id, frozenset(openings))
@@ -345,9 +346,7 @@ class Keeper:
             with self._lock:
                 pause = self._paused.get((*thread, ns))
                 if pause and pause.checkpoint_id == checkpoint_id:
-                    openings = pause.openings | openings_in_progress(
-                        number(map(facts_of, messages))
-                    )
+                    openings = pause.openings | openings_in_progress(facts_in(messages))
                     self._paused[*thread, ns] = pause._replace(openings=openings)
 
     def untrimmed(self, scope: Hashable) -> dict[str, str]:

@@ -26,7 +26,7 @@ from langgraph_ephemeral_checkpointer.messages.exchanges import (
     NO_ID,
     Facts,
     Identity,
-    began,
+    dated,
     digest_of,
     identity,
     is_young,
@@ -110,18 +110,22 @@ class _Scrubbing:
         self.over: set[tuple[str, str]] = set()
         self.unheard: dict[Place, dict[str, Any]] = {}
         self.chatting: set[str] = set()
-        self.born: dict[str, datetime] = {}
         self.protected: set[str] = set()
+        self.born: dict[str, datetime] = {}
         self.lasting: set[Identity] = set()
 
     def scrub(self) -> Scrub:
         for ns, rows in self.namespaces.items():
             held = self.history.collect(ns, rows)
-            unheard = unheard_in(self.image, rows, held, self.channels)
+            lost = [row for row in self.image.lost.values() if row.ns == ns]
+            unheard = unheard_in(self.image, [*rows, *lost], held, self.channels)
             self.unheard |= unheard
             if unheard or any(held.values()):
                 self.chatting.add(ns)
-        self.born = self.history.ages()
+        self.born = born = self.history.ages()
+        for versions in self.versions.values():
+            for version in versions.values():
+                version.facts = dated(version.facts, born)
         self.protected = self._protected()
         self.lasting = self._lasting()
         self._judge("")
@@ -133,6 +137,9 @@ class _Scrubbing:
             whole = self._is_dead_call(ns)
             self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
             self.over |= {(ns, row.id) for row in rows if whole or self._exchange_goes(row)}
+        self.conversations = {
+            (ns, channel) for (ns, _), versions in self.versions.items() for channel in versions
+        }
         self._gather()
         self._change()
         return self.result
@@ -159,7 +166,7 @@ class _Scrubbing:
             for (ns, row_id), versions in self.versions.items()
             if ns
             and any(
-                is_young(fact, self.cutoff, self.born)
+                is_young(fact, self.cutoff)
                 for version in versions.values()
                 for fact in version.facts
             )
@@ -173,8 +180,8 @@ class _Scrubbing:
                 exchanges = split(version.facts)
                 for exchange in exchanges:
                     facts = (version.facts[index] for index in exchange)
-                    young = any(is_young(fact, self.cutoff, self.born) for fact in facts)
-                    name = identity(version.facts, exchange, self.born)
+                    young = any(is_young(fact, self.cutoff) for fact in facts)
+                    name = identity(version.facts, exchange)
                     if name and (young or (at_work and exchange is exchanges[-1])):
                         lasting.add(name)
         return lasting
@@ -190,7 +197,7 @@ class _Scrubbing:
             for fact in written(document.tree):
                 if fact.role in HUMAN:
                     break
-                if is_young(fact, self.cutoff, {}):
+                if is_young(fact, self.cutoff):
                     return True
         return False
 
@@ -227,7 +234,6 @@ class _Scrubbing:
         return verdicts(
             version.facts,
             self.cutoff,
-            born=self.born,
             protected=protected,
             lasting=self.lasting,
         )
@@ -258,9 +264,8 @@ class _Scrubbing:
             first = opening(facts, exchange)
             if first is None:
                 continue
-            moment = began(first, self.born)
-            self.result.unknown_age |= moment is None
-            old = moment is not None and moment < self.cutoff
+            self.result.unknown_age |= first.stamp is None
+            old = first.stamp is not None and first.stamp < self.cutoff
             self.result.going_on |= old and not any(goes[index] for index in exchange)
 
     def _is_dead(self, row: Checkpoint) -> bool:
@@ -304,7 +309,7 @@ class _Scrubbing:
         if not all(root is not None and ("", root) in self.dead for root in roots):
             return False
         return not any(
-            is_young(fact, self.cutoff, self.born)
+            is_young(fact, self.cutoff)
             for row in self.namespaces[ns]
             for version in self.versions.get((ns, row.id), {}).values()
             for fact in version.facts
@@ -317,10 +322,30 @@ class _Scrubbing:
         go, stay = _sorted_out(
             version for versions in self.versions.values() for version in versions.values()
         )
-        self.gone = go - stay
+        self.gone = (go - stay) | (self._passing() - go - stay)
         self.stays = {digest_of(key) or key for key in stay}
         # A copy elsewhere of a message without an id is known by its words alone.
         self.gone_words = {digest_of(key) for key in go} - {digest_of(key) for key in stay}
+
+    def _passing(self) -> set[str]:
+        """What was written to delta channels and no checkpoint holds, and is old.
+
+        A run that is saved at its end only may have taken it out again by then. It goes by
+        its stamp, or with the exchange of its step; the order to take it out goes with it.
+        """
+        passing: set[str] = set()
+        for row in filter(_is_over, self.image.checkpoints.values()):
+            dead = (row.ns, row.id) in self.dead
+            for place in row.writes:
+                document = self.image.documents.get(place)
+                delta = (place.ns, place.channel) in self.image.delta
+                if document is None or not delta or not self._is_conversation(place):
+                    continue
+                for fact in written(document.tree):
+                    old = dead if fact.stamp is None else fact.stamp < self.cutoff
+                    if old and not fact.removes and fact.role != _SYSTEM:
+                        passing.add(name_in(fact, place))
+        return passing
 
     def _change(self) -> None:
         owners = self.image.owners()
@@ -385,10 +410,7 @@ class _Scrubbing:
         return left
 
     def _is_conversation(self, place: Place) -> bool:
-        return any(
-            ns == place.ns and place.channel in versions
-            for (ns, _), versions in self.versions.items()
-        )
+        return (place.ns, place.channel) in self.conversations
 
     def _written(self, place: Place, tree: Any, *, dead: bool) -> Any:
         if (place.ns, place.channel) in self.image.delta:
@@ -396,8 +418,11 @@ class _Scrubbing:
             self._hand_over(taken(tree, lambda fact: name_in(fact, place) in self.gone))
             return keep_written(tree, lambda fact: name_in(fact, place) not in self.gone)
         if not dead:
+            summaries = self._old_summaries(tree)
             self._hand_over(taken(tree, self._is_gone))
-            return keep_written(tree, lambda fact: not self._is_gone(fact))
+            return keep_written(
+                tree, lambda fact: not (self._is_gone(fact) or fact.key in summaries)
+            )
         # The next checkpoint has what this write did, without what goes. Its messages may
         # have got their ids only after it was stored, so all of them go.
         self._hand_over(
@@ -405,13 +430,27 @@ class _Scrubbing:
         )
         return keep_written(tree, lambda fact: fact.role == _SYSTEM, others_stay=False)
 
-    def _change_adrift(self, place: Place, tree: Any) -> None:
-        """Change a write whose checkpoint is not stored: by the stamps of its messages alone.
+    def _old_summaries(self, tree: Any) -> set[str]:
+        """The summaries in a young write that are old, which may have got their ids later."""
+        facts = dated(written(tree), self.born)
+        return {fact.key for fact in facts if fact.summary and not self._is_young(fact)}
 
-        The run that wrote it has died, or will store the checkpoint yet. A message is never
-        older than its exchange, so one that is too old goes in either case.
+    def _is_young(self, fact: Facts) -> bool:
+        return fact.stamp is None or is_young(fact, self.cutoff)
+
+    def _change_adrift(self, place: Place, tree: Any) -> None:
+        """Change a write whose checkpoint is not stored, so that no run can read it.
+
+        A run began that checkpoint and never stored it, has died, or will store it yet; or it
+        was pruned. The write goes when the checkpoint is old by its id. Before, its messages go
+        by their stamps alone: one is never older than its exchange.
         """
-        if any(map(self._waits, self.namespaces)):
+        row = self.image.lost[place.ns, place.holder]
+        rows = self.namespaces.get(place.ns)
+        if (not rows or rows[-1].id < row.id) and any(map(self._waits, self.namespaces)):
+            return  # the checkpoint that is waited at may be on its way
+        if row.moment is not None and row.moment < self.cutoff:
+            self._change_place(place, tree, [row], dead=True)
             return
 
         def goes(fact: Facts) -> bool:
@@ -441,8 +480,10 @@ class _Scrubbing:
 
         Up to the first human message it belongs to the exchange in progress, which goes. A
         human message opens one of its own, and may have come long after the checkpoint: its
-        age is known by its stamp, or where the checkpoint's own input says the same.
+        age is known by its stamp, or where the checkpoint's own input says the same. To one
+        that is not stored only the run can have written that began it.
         """
+        lost = (row.ns, row.id) in self.image.lost
         asked = {
             key
             for source in row.values.values()
@@ -453,10 +494,10 @@ class _Scrubbing:
         goes = True
         for fact in written(tree):
             if fact.role in HUMAN:
-                known = fact.stamp or (row.moment if fact.key in asked else None)
+                known = fact.stamp or (row.moment if lost or fact.key in asked else None)
                 self.result.unknown_age |= known is None
                 goes = known is not None and known < self.cutoff
-            if goes and fact.role != _SYSTEM:
+            if goes and fact.role != _SYSTEM and not is_young(fact, self.cutoff):
                 going.add(fact.key)
         self._hand_over(taken(tree, lambda fact: fact.key in going))
         return keep_written(tree, lambda fact: fact.key not in going)
@@ -494,6 +535,11 @@ def _sorted_out(versions: Iterable[Version]) -> tuple[set[str], set[str]]:
         for fact, gone in zip(version.facts, version.goes, strict=True):
             (go if gone else stay).add(fact.key)
     return go, stay
+
+
+def _is_over(row: Checkpoint) -> bool:
+    """Whether the step after a checkpoint has led to another one."""
+    return bool(row.children)
 
 
 def _says(version: Version) -> bool:

@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.messages.image import (
     Checkpoint,
     Place,
     ThreadImage,
+    waits,
 )
 from langgraph_ephemeral_checkpointer.messages.payloads import (
     conversation,
@@ -114,12 +115,15 @@ class Versions:
 
     def _collect(self, ns: str, rows: list[Checkpoint], channel: str) -> None:
         delta = (ns, channel) in self.image.delta
+        lost = self._lost(ns, channel) if delta else []
         versions: dict[str, Version] = {}
         for row in rows:
             place = row.values.get(channel)
             folded = self._folded(row, channel, versions) if delta else None
             if place is not None:
                 facts = conversation(self.image.documents[place].tree) or []
+                if folded is not None:
+                    folded = [*lost, *folded]
                 if delta:
                     facts = aligned(facts, folded or [], row.id)
                 if folded is not None and not self._explains(row, channel, folded, facts):
@@ -159,6 +163,21 @@ class Versions:
                 facts = merge(facts, named_in(written(document.tree), place))
         return facts
 
+    def _lost(self, ns: str, channel: str) -> list[Facts]:
+        """What was written to checkpoints that are not stored.
+
+        A run whose first input is a Command stores the channel with its update in it, but
+        not the checkpoint that the update is written to.
+        """
+        return [
+            fact
+            for (lost_ns, _), row in sorted(self.image.lost.items())
+            if lost_ns == ns
+            for place in row.writes
+            if place.channel == channel and (document := self.image.documents.get(place))
+            for fact in named_in(written(document.tree), place)
+        ]
+
     def _explains(
         self, row: Checkpoint, channel: str, folded: list[Facts], stored: list[Facts]
     ) -> bool:
@@ -174,6 +193,8 @@ class Versions:
             return True  # a fork: what is written on its parent belongs to another branch
         if before.step is not None and row.step not in (None, before.step + 1):
             return True  # saved at the end of a run only: what its other steps wrote is not stored
+        if waits(before.writes):
+            return True  # the same: what answered the question there wrote nothing that is stored
         if not any(place.channel == channel for place in before.writes):
             return True  # the same, where nothing tells the steps
         keys = [fact.key for fact in stored]

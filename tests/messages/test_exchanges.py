@@ -182,6 +182,28 @@ def test_an_exchange_goes_when_all_of_it_is_old():
     assert trim_messages(messages, START + timedelta(days=51)) == []
 
 
+def test_a_summary_is_no_younger_than_the_message_it_was_put_in_front_of():
+    """It is written today, and stands for what was said before that message."""
+    summary = HumanMessage("so far", additional_kwargs={"lc_source": "summarization"})
+    messages = [
+        _at(SystemMessage("rules"), 0),
+        _at(summary, 50),
+        _at(AIMessage("a"), 5),
+        _at(HumanMessage("q"), 45),
+        _at(AIMessage("a"), 46),
+    ]
+    assert trim_messages(messages, START + timedelta(days=40)) == [messages[0], *messages[3:]]
+    assert trim_messages(messages, START + timedelta(days=4)) == messages
+    alone = [messages[1], *messages[3:]]
+    assert trim_messages(alone, START + timedelta(days=45)) == alone
+    assert trim_messages(alone, START + timedelta(days=46)) == [messages[3], messages[4]]
+    assert trim_messages([messages[1]], START + timedelta(days=49)) == [messages[1]]
+    assert trim_messages([summary, messages[2]], START + timedelta(days=49)) == [
+        summary,
+        messages[2],
+    ]  # nobody knows when it was written
+
+
 def test_without_a_human_message_each_message_goes_by_its_own_age():
     """A result of a tool goes with its call, wherever it stands."""
     calls = [{"name": "t", "args": {}, "id": ident} for ident in ("c", "d")]

@@ -126,6 +126,33 @@ def test_summarization_beside_it(backend, clock):
     assert any("AFTER." in text for text in _texts(graph))
 
 
+@pytest.mark.parametrize("purges", [True, False])
+def test_a_summary_goes_with_the_old_messages_behind_it(backend, clock, purges):
+    """It is written on the day of the next question, and stands for what is as old as they are."""
+    saver = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
+    middleware: Any = SummarizationMiddleware(
+        model=Model(), trigger=("messages", 6), keep=("messages", 3)
+    )
+    graph = create_agent(Model(), [look_up], middleware=[middleware], checkpointer=saver)
+    _ask(graph, "lookup TURN0.")
+    clock.pass_days(20)
+    _ask(graph, "TURN1.")
+    kept = _texts(graph)
+    assert "summary" in kept[0]
+    assert any("TURN0." in text for text in kept[1:-2])
+    clock.pass_days(11)
+
+    if purges:
+        result = purge_messages(saver, MONTH)
+        assert (result.errors, result.untrimmed, result.kept) == ({}, {}, {})
+        assert backend.holds("TURN0.") == backend.holds("summary of the conversation") == []
+    else:
+        graph = create_agent(Model(), [look_up], checkpointer=saver)
+        _ask(graph, "TURN2.")
+    assert _texts(graph)[:2] == ["TURN1.", "answer to TURN1."]
+    assert len(_texts(graph)) == (2 if purges else 4)
+
+
 def test_a_tool_call_that_waits_for_approval_is_kept_and_can_be_approved(backend, clock):
     """Question, tool calls and the fresh answer are all there, months later."""
     saver = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)

@@ -394,3 +394,40 @@ def test_a_question_in_a_subgraph_goes_with_the_exchange_it_was_asked_in(
     result = purge_messages(backend.saver, MONTH, clock=lambda: later)
     assert (result.kept, result.untrimmed) == ({}, {})
     assert backend.holds("OLDWORD") == []
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_what_was_written_and_taken_out_again_goes(backend, clock, durability):
+    """A run that is saved at its end stores both the message and the order to remove it."""
+
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+    def tidy(state: State) -> Any:
+        return {"messages": [RemoveMessage(id=state["messages"][-1].id)]}
+
+    builder = StateGraph(State).add_node("say", lambda _: {"messages": [AIMessage("OLDWORD")]})
+    builder.add_node("tidy", tidy).add_edge(START, "say").add_edge("say", "tidy")
+    graph = builder.compile(checkpointer=_retained(backend.saver, clock))
+    for word in ("OLDWORD", "NEWWORD"):
+        graph.invoke({"messages": [("user", word)]}, CONFIG, durability=durability)
+        clock.pass_days(20)
+    purge_messages(graph.checkpointer, MONTH)
+    assert len(backend.holds("OLDWORD")) == 1  # of the turn that is young
+    assert [m.content for m in _messages(graph)] == ["NEWWORD"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_what_a_task_wrote_beside_a_question_is_there_for_the_answer(backend, clock, durability):
+    class State(TypedDict):
+        messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+    builder = StateGraph(State).add_node("say", lambda _: {"messages": [AIMessage("said")]})
+    builder.add_node("ask", lambda _: {"messages": [AIMessage(interrupt("?"))]})
+    builder.add_edge(START, "say").add_edge(START, "ask")
+    graph = builder.compile(checkpointer=_retained(backend.saver, clock))
+    graph.invoke({"messages": [("user", "PAUSED")]}, CONFIG, durability=durability)
+    clock.pass_days(40)
+    assert "interrupt" in purge_messages(graph.checkpointer, MONTH).kept["t"]
+    graph.invoke(Command(resume="yes"), CONFIG, durability=durability)
+    assert sorted(m.content for m in _messages(graph)) == ["PAUSED", "said", "yes"]

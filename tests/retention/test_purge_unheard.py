@@ -277,3 +277,58 @@ def test_a_question_of_unknown_age_at_an_old_checkpoint_is_kept_and_reported(bac
     assert backend.holds("OLDWORD") == []
     assert backend.holds("AGELESS")
     assert "how old" in result.kept["t"]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("form", INPUTS)
+def test_a_command_as_first_input_goes_with_its_exchange(backend, form, durability):
+    """LangGraph stores its update beside a checkpoint that it never stores."""
+    graph = _graph(backend.saver)
+    command: Any = Command(update={"messages": INPUTS[form]}, goto="answer")
+    graph.invoke(command, CONFIG, durability=durability)
+    assert backend.holds("OLDWORD")
+    rows = sorted(map(repr, backend.rows()))
+    assert purge_messages(backend.saver, MONTH).row_count == 0
+    assert sorted(map(repr, backend.rows())) == rows
+    result = purge_messages(backend.saver, MONTH, clock=_later)
+    assert (result.errors, result.kept, result.untrimmed) == ({}, {}, {})
+    assert backend.holds("OLDWORD") == []
+    assert purge_messages(backend.saver, MONTH, clock=_later).row_count == 0
+    graph.invoke({"messages": [("user", "NEXT")]}, CONFIG)
+    assert [
+        m.content for m in graph.get_state(CONFIG).values["messages"] if m.type != "system"
+    ] == [
+        "NEXT",
+        "re NEXT",
+    ]
+
+
+def test_a_first_command_whose_run_died_goes_as_well(backend):
+    """It is all there is, beside a checkpoint that was stored by a later run."""
+    saver = _dying(backend)
+    saver.at_step = -1
+    _die(_graph(saver), Command(update={"messages": ("user", "OLDWORD")}, goto="answer"))
+    saver.at_step = None
+    _graph(saver).invoke({"messages": [("user", "OLDWORD second")]}, CONFIG)
+    result = purge_messages(saver, MONTH, clock=_later)
+    assert (result.errors, result.kept, result.untrimmed) == ({}, {}, {})
+    assert backend.holds("OLDWORD") == []
+
+
+def test_a_young_answer_beside_an_old_checkpoint_that_was_pruned_stays(backend, clock):
+    """The run that writes it goes on; its messages tell that they are of today."""
+    graph = _graph(backend.saver)
+    graph.invoke({"messages": [("user", "OLDWORD")]}, CONFIG)
+    clock.now = _later()
+    head = backend.saver.get_tuple(CONFIG).config["configurable"]["checkpoint_id"]
+    digit = "0" if head[13] != "0" else "1"
+    pruned: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ""}}
+    pruned["configurable"]["checkpoint_id"] = head[:13] + "-6" + head[15:-1] + digit
+    fresh = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
+    told = [AIMessage("YOUNG", id="y"), HumanMessage("YOUNG too", id="z")]
+    fresh.put_writes(pruned, [("messages", told)], "a" * 8)
+    purge_messages(backend.saver, MONTH, clock=clock)
+    assert backend.holds("OLDWORD") == []
+    assert backend.holds("YOUNG too")
+    stored = b"".join(value for row in backend.rows() for value in row if isinstance(value, bytes))
+    assert stored.count(b"YOUNG") == 2
