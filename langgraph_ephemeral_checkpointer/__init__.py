@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from langgraph_ephemeral_checkpointer.errors import (
         AsyncRequiredError,
+        ClockBehindError,
         CrossTenantError,
         HiddenRowsError,
         HistoryNeededError,
@@ -69,6 +70,7 @@ __all__ = [
     "AsyncRequiredError",
     "AuditError",
     "AuditLog",
+    "ClockBehindError",
     "CrossTenantError",
     "Forecast",
     "HiddenRowsError",
@@ -122,6 +124,7 @@ _WHERE = {
     "sweeps.audit": ("AuditError", "AuditLog"),
     "errors": (
         "AsyncRequiredError",
+        "ClockBehindError",
         "CrossTenantError",
         "HiddenRowsError",
         "HistoryNeededError",

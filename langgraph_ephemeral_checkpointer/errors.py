@@ -107,6 +107,10 @@ class ThreadDeletedError(RetentionError):
     """The thread was deleted under this run, so nothing was saved; run it from the beginning."""
 
 
+class ClockBehindError(RetryableError):
+    """The clock of this host is behind, so that what it saves would sort before what it follows."""
+
+
 class ThreadExistsError(RetentionError):
     """The target thread has checkpoints already; copy to a new thread id, or delete it first."""
 

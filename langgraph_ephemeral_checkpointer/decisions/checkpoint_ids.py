@@ -15,7 +15,7 @@ from fractions import Fraction
 _GREGORIAN = 0x01B21DD213814000
 """100-nanosecond ticks from 1582-10-15, where UUID time begins, to 1970-01-01."""
 _MAX_TICKS = (1 << 60) - 1
-_TICKS_PER_SECOND = 10_000_000
+TICKS_PER_SECOND = 10_000_000
 
 # The variant is not checked: ids of the JavaScript client carry other variant bits,
 # and a cut-off id made here carries none.
@@ -53,11 +53,21 @@ def time_of_uuid6(checkpoint_id: str) -> float | None:
     Returns:
         Seconds since the Unix epoch, or None for everything else.
     """
+    ticks = ticks_of(checkpoint_id)
+    return None if ticks is None else (ticks - _GREGORIAN) / TICKS_PER_SECOND
+
+
+def ticks_of(checkpoint_id: str) -> int | None:
+    """Read the time out of a lower-case UUID version 6 as it is: in ticks of 100 nanoseconds."""
     if _UUID6.fullmatch(checkpoint_id) is None:
         return None
     # By position, which is cheaper than taking the dashes out: this runs on every thread.
-    ticks = int(checkpoint_id[:8] + checkpoint_id[9:13] + checkpoint_id[15:18], 16)
-    return (ticks - _GREGORIAN) / _TICKS_PER_SECOND
+    return int(checkpoint_id[:8] + checkpoint_id[9:13] + checkpoint_id[15:18], 16)
+
+
+def ticks_at(nanoseconds: int) -> int:
+    """Give the ticks of a time in nanoseconds since the Unix epoch."""
+    return _GREGORIAN + nanoseconds // 100
 
 
 def is_uuid6(checkpoint_id: str) -> bool:
@@ -77,12 +87,12 @@ def first_id_at(seconds: float) -> str:
     """
     # Exact, and rounded up: what falls between two ticks is after the earlier one. Compared
     # first: an age of 1e300 seconds fits no clock, and infinity is no fraction.
-    if seconds <= -_GREGORIAN / _TICKS_PER_SECOND:
+    if seconds <= -_GREGORIAN / TICKS_PER_SECOND:
         ticks = 0
-    elif seconds >= (_MAX_TICKS - _GREGORIAN) / _TICKS_PER_SECOND:
+    elif seconds >= (_MAX_TICKS - _GREGORIAN) / TICKS_PER_SECOND:
         ticks = _MAX_TICKS
     else:
-        ticks = _GREGORIAN + math.ceil(Fraction(seconds) * _TICKS_PER_SECOND)
+        ticks = _GREGORIAN + math.ceil(Fraction(seconds) * TICKS_PER_SECOND)
     digits = f"{ticks:015x}"
     return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}-0000-000000000000"
 

@@ -163,6 +163,7 @@ class AsyncTenantPostgresSaver(TenantSaver):
         Raises:
             ThreadDeletedError: The thread was deleted under the run and cannot be stored
                 whole; nothing was stored.
+            ClockBehindError: A run's would sort before its parent; nothing was stored.
         """
         target, plan = self._save(
             config, checkpoint, metadata, new_versions, joins=joins(self.conn)

@@ -24,7 +24,7 @@ from langgraph_ephemeral_checkpointer.messages.arguments import check_channels
 from langgraph_ephemeral_checkpointer.messages.hooks import OnBeforeTrim
 from langgraph_ephemeral_checkpointer.messages.keeper import Keeper
 from langgraph_ephemeral_checkpointer.messages.purge import PurgeOptions
-from langgraph_ephemeral_checkpointer.tenancy import erasing, plans
+from langgraph_ephemeral_checkpointer.tenancy import clocks, erasing, plans
 from langgraph_ephemeral_checkpointer.tenancy.driver import SetUp
 from langgraph_ephemeral_checkpointer.tenancy.names import Names
 from langgraph_ephemeral_checkpointer.tenancy.plans import Listing, Step
@@ -36,6 +36,7 @@ from langgraph_ephemeral_checkpointer.tenancy.rows import (
     thread_target,
     write_params,
 )
+from langgraph_ephemeral_checkpointer.tenancy.runs import run_of
 from langgraph_ephemeral_checkpointer.tenancy.saving import Saving
 from langgraph_ephemeral_checkpointer.tenancy.schema import ddl
 from langgraph_ephemeral_checkpointer.tenancy.scope import (
@@ -246,6 +247,7 @@ class TenantSaver(BaseCheckpointSaver[str]):
                 if newest:
                     self._messages.nothing_there(target.thread, target.ns)
                 return None
+            clocks.follow(found.checkpoint["id"])
             return self._messages.incoming(target.thread, target.ns, found, newest=newest)
 
         return loading()
@@ -286,6 +288,8 @@ class TenantSaver(BaseCheckpointSaver[str]):
         joins: bool = False,
     ) -> tuple[Target, Plan[Step, None]]:
         target = self._target(config)
+        if run_of(self._scopes, config) is not None:  # by hand they come in any order
+            clocks.check_order(target.thread_id, checkpoint["id"], target.checkpoint_id)
         checkpoint = self._messages.outgoing(target.thread, target.ns, checkpoint, metadata)
         wanted = prepare_save(self.serde, target, config, checkpoint, metadata, new_versions)
         return target, self._saving.save(wanted, joins=joins)

@@ -174,8 +174,9 @@ class Saving:
                 raise ThreadDeletedError(
                     f"thread {target.thread_id!r} was deleted while a graph was running on it: "
                     f"checkpoint {wanted.checkpoint_id} was not saved, because its parent "
-                    f"{target.checkpoint_id}, from which a channel is rebuilt, is gone. "
-                    "Start the run again"
+                    f"{target.checkpoint_id}, from which a channel is rebuilt, is gone (or newer "
+                    "checkpoints, of another run or of a host whose clock is ahead, have pushed it "
+                    "out). Start the run again"
                 )
             if not missing:
                 return found, gone
