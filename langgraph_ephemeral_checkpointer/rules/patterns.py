@@ -40,7 +40,8 @@ def bounded(text: str) -> re.Pattern[str]:
 def is_quick(pattern: re.Pattern[str], text: str) -> bool:
     """Say whether the pattern is surely done soon with a text of that length."""
     degree = _degree(pattern.pattern)
-    return len(text) ** degree / math.factorial(degree) <= _MOST_STEPS
+    steps: float = len(text) ** degree / math.factorial(degree)
+    return steps <= _MOST_STEPS
 
 
 @lru_cache(maxsize=1000)

@@ -17,6 +17,7 @@ from langgraph_ephemeral_checkpointer.drivers.transactions import atransaction_o
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement, adrive, drive
 from langgraph_ephemeral_checkpointer.errors import (
     RetentionError,
+    StorageError,
     StorageUnavailableError,
     StorageUnusableError,
     ThreadMovedError,
