@@ -173,9 +173,9 @@ def _report(thread_id: str, outcome: Outcome, result: PurgeResult) -> None:
         result.untrimmed[thread_id] = "; ".join(
             f"{channel}: {reason}" for channel, reason in sorted(outcome.untrimmed.items())
         )
-    if outcome.interrupted:
+    if outcome.reasons.interrupted:
         result.kept[thread_id] = "an interrupt waits for an answer"
-    elif outcome.unknown_age:
+    elif outcome.reasons.unknown_age:
         result.kept[thread_id] = "nothing tells how old it is"
-    elif outcome.going_on:
+    elif outcome.reasons.going_on:
         result.kept[thread_id] = "an exchange that began long ago goes on: not all of it is old"
