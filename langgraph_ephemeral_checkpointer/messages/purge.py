@@ -173,9 +173,9 @@ def _report(thread_id: str, scrub: Scrub, result: PurgeResult) -> None:
         result.untrimmed[thread_id] = "; ".join(
             f"{channel}: {reason}" for channel, reason in sorted(scrub.untrimmed.items())
         )
-    if scrub.interrupted:
+    if scrub.reasons.interrupted:
         result.kept[thread_id] = "an interrupt waits for an answer"
-    elif scrub.unknown_age:
+    elif scrub.reasons.unknown_age:
         result.kept[thread_id] = "nothing tells how old it is"
-    elif scrub.going_on:
+    elif scrub.reasons.going_on:
         result.kept[thread_id] = "an exchange that began long ago goes on: not all of it is old"

@@ -9,39 +9,28 @@ Three kinds of places hold what was said in an exchange:
   These hold text in any form, so they are emptied where the exchange they belong to goes,
   and elsewhere they lose the messages that go.
 
-A step belongs to the exchange that is in progress at the checkpoint it led to.
+Which exchanges and which steps that are, ``judging`` decides.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from langgraph_ephemeral_checkpointer.decisions.survivors import is_call
 from langgraph_ephemeral_checkpointer.langgraph_names import END, RUN_CHANNELS, START
 from langgraph_ephemeral_checkpointer.messages.exchanges import (
     HUMAN,
     NO_ID,
     Facts,
-    Identity,
     dated,
     digest_of,
-    identity,
     is_young,
-    opening,
-    openings_in_progress,
-    split,
-    verdicts,
 )
 from langgraph_ephemeral_checkpointer.messages.folding import name_in
-from langgraph_ephemeral_checkpointer.messages.image import (
-    Checkpoint,
-    Place,
-    ThreadImage,
-    waits,
-)
+from langgraph_ephemeral_checkpointer.messages.image import Checkpoint, Place, ThreadImage
+from langgraph_ephemeral_checkpointer.messages.judging import Judgement, Reasons, sorted_out
 from langgraph_ephemeral_checkpointer.messages.payloads import (
     keep_items,
     keep_written,
@@ -50,8 +39,7 @@ from langgraph_ephemeral_checkpointer.messages.payloads import (
     written,
 )
 from langgraph_ephemeral_checkpointer.messages.taking import GONE, scrub, without_gone
-from langgraph_ephemeral_checkpointer.messages.unheard import unheard_in
-from langgraph_ephemeral_checkpointer.messages.versions import Version, Versions
+from langgraph_ephemeral_checkpointer.messages.versions import Version
 
 REMOVE = object()
 """In place of a new value: the place is emptied."""
@@ -61,7 +49,7 @@ _SYSTEM = "system"
 
 @dataclasses.dataclass(slots=True)
 class Scrub:
-    """What a purge changes in one thread."""
+    """What to do about a thread."""
 
     changes: dict[Place, Any]
     """The new tree of each place that changes, or ``REMOVE``."""
@@ -69,13 +57,9 @@ class Scrub:
     """The messages that go, by key, each as the node of a tree."""
     untrimmed: dict[str, str]
     """Why a channel was not trimmed, by channel."""
-    unknown_age: bool = False
-    """Whether an exchange stays because nothing tells how old it is."""
-    interrupted: bool = False
-    """Whether an exchange that is old enough stays because an interrupt waits for it."""
-    going_on: bool = False
-    """Whether an exchange that began long ago stays because not all of it is old."""
-    channels_seen: set[str] = dataclasses.field(default_factory=set)
+    reasons: Reasons
+    """Why old messages stay."""
+    channels_seen: set[str]
     """Every channel that holds anything."""
 
 
@@ -99,228 +83,24 @@ class _Scrubbing:
     ) -> None:
         self.image = image
         self.cutoff = cutoff
-        self.channels = channels
-        self.namespaces = image.namespaces()
-        self.history = Versions(image, channels)
-        self.versions = self.history.found
+        self.judged = judged = Judgement(image, cutoff, channels)
         self.result = Scrub(
-            {}, {}, self.history.untrimmed, channels_seen=self.history.channels_seen
+            {},
+            {},
+            judged.history.untrimmed,
+            judged.reasons,
+            judged.history.channels_seen,
         )
-        self.dead: set[tuple[str, str]] = set()
-        self.over: set[tuple[str, str]] = set()
-        self.unheard: dict[Place, dict[str, Any]] = {}
-        self.chatting: set[str] = set()
-        self.protected: set[str] = set()
-        self.born: dict[str, datetime] = {}
-        self.lasting: set[Identity] = set()
 
     def scrub(self) -> Scrub:
-        for ns, rows in self.namespaces.items():
-            held = self.history.collect(ns, rows)
-            lost = [row for row in self.image.lost.values() if row.ns == ns]
-            unheard = unheard_in(self.image, [*rows, *lost], held, self.channels)
-            self.unheard |= unheard
-            if unheard or any(held.values()):
-                self.chatting.add(ns)
-        self.born = born = self.history.ages()
-        for versions in self.versions.values():
-            for version in versions.values():
-                version.facts = dated(version.facts, born)
-        self.protected = self._protected()
-        self.lasting = self._lasting()
-        self._judge("")
-        self.dead = {(row.ns, row.id) for row in self.namespaces.get("", ()) if self._is_dead(row)}
-        for ns in self.namespaces:
-            if ns:
-                self._judge(ns, whole=self._is_dead_call(ns))
-        for ns, rows in self.namespaces.items():
-            whole = self._is_dead_call(ns)
-            self.dead |= {(ns, row.id) for row in rows if whole or self._is_dead(row)}
-            self.over |= {(ns, row.id) for row in rows if whole or self._exchange_goes(row)}
-        self.conversations = {
-            (ns, channel) for (ns, _), versions in self.versions.items() for channel in versions
-        }
         self._gather()
         self._change()
         return self.result
 
-    # -- exchanges ----------------------------------------------------------------------
-
-    def _protected(self) -> set[str]:
-        """The messages whose exchange a pending interrupt will resume."""
-        protected: set[str] = set()
-        for ns, rows in self.namespaces.items():
-            if self._waits(ns):
-                for version in self.versions.get((ns, rows[-1].id), {}).values():
-                    protected |= openings_in_progress(version.facts)
-        return protected
-
-    def _lasting(self) -> set[Identity]:
-        """The exchanges that have a young message in any version, or at work in their last step.
-
-        An older version, which lacks it, stays as well: it is the same exchange.
-        """
-        lasting: set[Identity] = set()
-        called = {
-            self.image.checkpoints[ns, row_id].root
-            for (ns, row_id), versions in self.versions.items()
-            if ns
-            and any(
-                is_young(fact, self.cutoff)
-                for version in versions.values()
-                for fact in version.facts
-            )
-        }
-        for (ns, row_id), versions in self.versions.items():
-            row = self.image.checkpoints[ns, row_id]
-            at_work = not row.children and (
-                (not ns and row_id in called) or self._is_worked_on(row)
-            )
-            for version in versions.values():
-                exchanges = split(version.facts)
-                for exchange in exchanges:
-                    facts = (version.facts[index] for index in exchange)
-                    young = any(is_young(fact, self.cutoff) for fact in facts)
-                    name = identity(version.facts, exchange)
-                    if name and (young or (at_work and exchange is exchanges[-1])):
-                        lasting.add(name)
-        return lasting
-
-    def _is_worked_on(self, row: Checkpoint) -> bool:
-        """Whether the step after a checkpoint has written a young message of its exchange.
-
-        A human message opens an exchange of its own.
-        """
-        for place in row.writes:
-            if (document := self.image.documents.get(place)) is None:
-                continue
-            for fact in written(document.tree):
-                if fact.role in HUMAN:
-                    break
-                if is_young(fact, self.cutoff):
-                    return True
-        return False
-
-    def _waits(self, ns: str) -> bool:
-        """Whether a pending interrupt will resume what is going on in a namespace.
-
-        An interrupt inside a subgraph is mirrored at the root's head. One that is not was
-        given up: the thread went on without an answer. Where the root's checkpoint is not
-        stored, it may still be on its way, and the subgraph's own tells.
-        """
-        head, root = self.namespaces[ns][-1], self.namespaces.get("", [])
-        if ns and ("", head.root or "") not in self.image.checkpoints:
-            return waits(head.writes)
-        return (head.root if ns else head.id) == root[-1].id and waits(root[-1].writes)
-
-    def _judge(self, ns: str, *, whole: bool = False) -> None:
-        """Decide which messages go, at every checkpoint of a namespace."""
-        by_channel: dict[str, list[Version]] = {}
-        for row in self.namespaces.get(ns, ()):
-            for channel, version in self.versions.get((ns, row.id), {}).items():
-                by_channel.setdefault(channel, []).append(version)
-        for channel, versions in by_channel.items():
-            for version in versions:
-                if whole:
-                    version.goes = [fact.role != _SYSTEM for fact in version.facts]
-                else:
-                    version.goes = self._verdicts(version, self.protected)
-            if (ns, channel) in self.image.delta and not whole:
-                self._agree(versions)
-            for version in versions:
-                self._explain(version)
-
-    def _verdicts(self, version: Version, protected: Collection[str]) -> list[bool]:
-        return verdicts(
-            version.facts,
-            self.cutoff,
-            protected=protected,
-            lasting=self.lasting,
-        )
-
-    def _agree(self, versions: list[Version]) -> None:
-        """Let a message that stays in one version of a delta channel stay in all of them.
-
-        The versions share their writes, so a message is in all of them or in none; and with
-        a message its whole exchange stays.
-        """
-        held = set(self.protected)
-        while True:
-            go, stay = _sorted_out(versions)
-            if not go & stay:
-                return
-            held |= go & stay
-            for version in versions:
-                version.goes = self._verdicts(version, held)
-
-    def _explain(self, version: Version) -> None:
-        """Note why exchanges stay that may seem to be old enough."""
-        facts, goes = version.facts, version.goes
-        if self.protected and not all(goes):
-            self.result.interrupted |= self._verdicts(version, ()) != self._verdicts(
-                version, self.protected
-            )
-        for exchange in split(facts):
-            first = opening(facts, exchange)
-            if first is None:
-                continue
-            self.result.unknown_age |= first.stamp is None
-            old = first.stamp is not None and first.stamp < self.cutoff
-            self.result.going_on |= old and not any(goes[index] for index in exchange)
-
-    def _is_dead(self, row: Checkpoint) -> bool:
-        """Whether the exchange that the step after this checkpoint belongs to goes."""
-        if row.children:
-            return all(
-                self._exchange_goes(self.image.checkpoints[row.ns, child]) for child in row.children
-            )
-        old = row.moment is not None and row.moment < self.cutoff
-        return old and not waits(row.writes) and self._exchange_goes(row)
-
-    def _exchange_goes(self, row: Checkpoint) -> bool:
-        versions = self.versions.get((row.ns, row.id), {}).values()
-        talking = [version for version in versions if _says(version)]
-        if talking:
-            return all(_last_goes(version) for version in talking)
-        if row.ns not in self.chatting:
-            return False
-        if row.moment is None:
-            self.result.unknown_age = True
-            return False
-        old = row.moment < self.cutoff
-        if old and self._waits(row.ns) and not self._talks(row.ns):
-            self.result.interrupted = True  # and no conversation tells what it waits in
-            return False
-        return old
-
-    def _talks(self, ns: str) -> bool:
-        """Whether any checkpoint of a namespace holds a message that may go one day."""
-        return any(
-            _says(version)
-            for row in self.namespaces[ns]
-            for version in self.versions.get((ns, row.id), {}).values()
-        )
-
-    def _is_dead_call(self, ns: str) -> bool:
-        """Whether the rows of one call of a subgraph belong to a step whose exchange goes."""
-        if not is_call(ns):
-            return False  # a subgraph with a memory of its own, which outlives the call
-        roots = {row.root for row in self.namespaces[ns]}
-        if not all(root is not None and ("", root) in self.dead for root in roots):
-            return False
-        return not any(
-            is_young(fact, self.cutoff)
-            for row in self.namespaces[ns]
-            for version in self.versions.get((ns, row.id), {}).values()
-            for fact in version.facts
-        )
-
-    # -- changes ------------------------------------------------------------------------
-
     def _gather(self) -> None:
         """The messages that go from somewhere and stay nowhere."""
-        go, stay = _sorted_out(
-            version for versions in self.versions.values() for version in versions.values()
+        go, stay = sorted_out(
+            version for versions in self.judged.versions.values() for version in versions.values()
         )
         self.gone = (go - stay) | (self._passing() - go - stay)
         self.stays = {digest_of(key) or key for key in stay}
@@ -335,7 +115,7 @@ class _Scrubbing:
         """
         passing: set[str] = set()
         for row in filter(_is_over, self.image.checkpoints.values()):
-            dead = (row.ns, row.id) in self.dead
+            dead = (row.ns, row.id) in self.judged.dead
             for place in row.writes:
                 document = self.image.documents.get(place)
                 delta = (place.ns, place.channel) in self.image.delta
@@ -350,7 +130,7 @@ class _Scrubbing:
     def _change(self) -> None:
         owners = self.image.owners()
         done: set[Place] = set()
-        for versions in self.versions.values():
+        for versions in self.judged.versions.values():
             for version in versions.values():
                 place = version.place
                 if place is None or place in done or not any(version.goes):
@@ -364,7 +144,11 @@ class _Scrubbing:
             if place.kind in {"sends", "metadata"}:
                 holders = [self.image.checkpoints[place.ns, place.holder]]
             # An output belongs to the exchange it ended, all else to the one it led to.
-            ended = self.dead if place.channel != END or place.kind == "write" else self.over
+            ended = (
+                self.judged.dead
+                if place.channel != END or place.kind == "write"
+                else self.judged.over
+            )
             dead = bool(holders) and all((row.ns, row.id) in ended for row in holders)
             if place.kind == "write" and not holders:
                 self._change_adrift(place, document.tree)
@@ -377,14 +161,16 @@ class _Scrubbing:
         if place.channel in RUN_CHANNELS or place.kind in {"sends", "metadata"}:
             if dead:
                 if all(self._led_nowhere(row) for row in holders):
-                    self._hand_over(self.unheard.get(place, {}))
+                    self._hand_over(self.judged.unheard.get(place, {}))
                 self.result.changes[place] = REMOVE
                 return
             if any(map(self._is_resumed, holders)):
                 left = self._resumable(tree)
             else:
                 left = without_gone(scrub(tree, self._is_past))
-        elif place.kind == "write" and (place in self.unheard or self._is_conversation(place)):
+        elif place.kind == "write" and (
+            place in self.judged.unheard or self._is_conversation(place)
+        ):
             if dead and not holders[0].children:
                 left = self._pending(place, tree, holders[0])
             else:
@@ -396,7 +182,7 @@ class _Scrubbing:
 
     def _is_resumed(self, row: Checkpoint) -> bool:
         """Whether an answer to a pending interrupt goes on from a checkpoint."""
-        return row is self.namespaces[row.ns][-1] and self._waits(row.ns)
+        return row is self.judged.namespaces[row.ns][-1] and self.judged.waits(row.ns)
 
     def _resumable(self, tree: Any) -> Any:
         """What stays of the tasks and the question of a step that waits for an answer.
@@ -406,11 +192,11 @@ class _Scrubbing:
         """
         left = scrub(tree, self._is_gone, alone=False)
         left = tree if left is GONE else left
-        self.result.interrupted |= scrub(left, self._is_gone) is not left
+        self.judged.reasons.interrupted |= scrub(left, self._is_gone) is not left
         return left
 
     def _is_conversation(self, place: Place) -> bool:
-        return (place.ns, place.channel) in self.conversations
+        return (place.ns, place.channel) in self.judged.conversations
 
     def _written(self, place: Place, tree: Any, *, dead: bool) -> Any:
         if (place.ns, place.channel) in self.image.delta:
@@ -432,7 +218,7 @@ class _Scrubbing:
 
     def _old_summaries(self, tree: Any) -> set[str]:
         """The summaries in a young write that are old, which may have got their ids later."""
-        facts = dated(written(tree), self.born)
+        facts = dated(written(tree), self.judged.born)
         return {fact.key for fact in facts if fact.summary and not self._is_young(fact)}
 
     def _is_young(self, fact: Facts) -> bool:
@@ -446,8 +232,10 @@ class _Scrubbing:
         by their stamps alone: one is never older than its exchange.
         """
         row = self.image.lost[place.ns, place.holder]
-        rows = self.namespaces.get(place.ns)
-        if (not rows or rows[-1].id < row.id) and any(map(self._waits, self.namespaces)):
+        rows = self.judged.namespaces.get(place.ns)
+        if (not rows or rows[-1].id < row.id) and any(
+            map(self.judged.waits, self.judged.namespaces)
+        ):
             return  # the checkpoint that is waited at may be on its way
         if row.moment is not None and row.moment < self.cutoff:
             self._change_place(place, tree, [row], dead=True)
@@ -472,7 +260,7 @@ class _Scrubbing:
         return not any(
             version.facts
             for child in row.children
-            for version in self.versions.get((row.ns, child), {}).values()
+            for version in self.judged.versions.get((row.ns, child), {}).values()
         )
 
     def _pending(self, place: Place, tree: Any, row: Checkpoint) -> Any:
@@ -488,14 +276,14 @@ class _Scrubbing:
             key
             for source in row.values.values()
             if source.channel == START
-            for key in self.unheard.get(source, {})
+            for key in self.judged.unheard.get(source, {})
         }
         going: set[str] = set()
         goes = True
         for fact in written(tree):
             if fact.role in HUMAN:
                 known = fact.stamp or (row.moment if lost or fact.key in asked else None)
-                self.result.unknown_age |= known is None
+                self.judged.reasons.unknown_age |= known is None
                 goes = known is not None and known < self.cutoff
             if goes and fact.role != _SYSTEM and not is_young(fact, self.cutoff):
                 going.add(fact.key)
@@ -527,26 +315,6 @@ class _Scrubbing:
             self.result.going[key] = node
 
 
-def _sorted_out(versions: Iterable[Version]) -> tuple[set[str], set[str]]:
-    """The messages that go from some version, and those that stay in some version."""
-    go: set[str] = set()
-    stay: set[str] = set()
-    for version in versions:
-        for fact, gone in zip(version.facts, version.goes, strict=True):
-            (go if gone else stay).add(fact.key)
-    return go, stay
-
-
 def _is_over(row: Checkpoint) -> bool:
     """Whether the step after a checkpoint has led to another one."""
     return bool(row.children)
-
-
-def _says(version: Version) -> bool:
-    """Whether a conversation has more in it than rules for the model, which never go."""
-    return any(fact.role != _SYSTEM for fact in version.facts)
-
-
-def _last_goes(version: Version) -> bool:
-    last = split(version.facts)[-1]
-    return all(version.goes[index] for index in last if version.facts[index].role != _SYSTEM)
