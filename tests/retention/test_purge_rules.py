@@ -529,6 +529,28 @@ def test_other_wrong_arguments_are_refused(tmp_path):
         purge_messages(Foreign(), MONTH)
 
 
+def test_tables_that_the_javascript_saver_made_are_purged(pg_dsn):
+    """They have no column for the path of a task."""
+    with PostgresSaver.from_conn_string(pg_dsn) as saver:
+        saver.setup()
+        graph = _graph(saver)
+        _say(graph, "OLDWORD")
+        saver.conn.execute("ALTER TABLE checkpoint_writes DROP COLUMN task_path")
+        tables = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+        def holding() -> list[str]:
+            found = {table: saver.conn.execute(f"SELECT * FROM {table}") for table in tables}
+            return [table for table, rows in found.items() if "OLDWORD" in str(rows.fetchall())]
+
+        assert holding() == [*tables[1:]]
+        assert purge_messages(saver, MONTH).errors == {}
+        result = purge_messages(saver, MONTH, clock=_later)
+        assert (result.purged_thread_ids, result.errors, holding()) == (["t"], {}, [])
+        saver.conn.execute("ALTER TABLE checkpoint_writes ADD task_path TEXT NOT NULL DEFAULT ''")
+        assert purge_messages(saver, MONTH, clock=_later).errors == {}
+        _say(graph, "NEXT")  # the tables are as the saver wants them again
+
+
 def test_a_connection_inside_a_transaction_is_refused(pg_dsn):
     with psycopg.connect(pg_dsn, row_factory=psycopg.rows.dict_row) as conn:
         saver = PostgresSaver(conn)

@@ -30,9 +30,12 @@ _BLOBS = """
     SELECT checkpoint_ns, channel, version, type, blob
     FROM checkpoint_blobs WHERE thread_id = %s AND type <> 'empty'
 """
+# Tables that LangGraph.js made have no task_path; there the name is that of the empty text.
 _WRITES = """
-    SELECT checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob
-    FROM checkpoint_writes WHERE thread_id = %s
+    SELECT found.* FROM (VALUES ('')) AS absent (task_path), LATERAL (
+        SELECT checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob
+        FROM checkpoint_writes WHERE thread_id = %s
+    ) AS found
 """
 # As the sweeper does it: the purge gives way before the graph could become a deadlock's victim.
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '500ms', true)"

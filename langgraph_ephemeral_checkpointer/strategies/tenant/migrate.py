@@ -50,9 +50,12 @@ _BLOBS = """
 SELECT checkpoint_ns, channel, version, type, blob
 FROM checkpoint_blobs WHERE thread_id = %s AND type <> 'empty'
 """
+# Tables that LangGraph.js made have no task_path; there the name is that of the empty text.
 _WRITES = """
-SELECT checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob
-FROM checkpoint_writes WHERE thread_id = %s ORDER BY task_path, task_id, idx
+SELECT found.* FROM (VALUES ('')) AS absent (task_path), LATERAL (
+    SELECT checkpoint_ns, checkpoint_id, task_id, idx, task_path, channel, type, blob
+    FROM checkpoint_writes WHERE thread_id = %s
+) AS found ORDER BY task_path, task_id, idx
 """
 _NEWEST = """
 SELECT coalesce(max(checkpoint_id), '') FROM {checkpoints}
