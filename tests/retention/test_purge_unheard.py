@@ -321,7 +321,7 @@ def test_a_young_answer_beside_an_old_checkpoint_that_was_pruned_stays(backend, 
     graph.invoke({"messages": [("user", "OLDWORD")]}, CONFIG)
     clock.now = _later()
     head = backend.saver.get_tuple(CONFIG).config["configurable"]["checkpoint_id"]
-    digit = "0" if head[13] != "0" else "1"
+    digit = "0" if head[-1] != "0" else "1"
     pruned: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ""}}
     pruned["configurable"]["checkpoint_id"] = head[:13] + "-6" + head[15:-1] + digit
     fresh = RetainedCheckpointer(backend.saver, max_age=MONTH, clock=clock)
