@@ -30,7 +30,8 @@ class KeepReason(enum.StrEnum):
     GONE = "gone"
     """Somebody else deleted it after it was found."""
     FAILED = "failed"
-    """The delete failed and was rolled back; ``errors`` has the message."""
+    """The delete failed and was rolled back, or was not tried since it could take other threads
+    too; ``errors`` has the message."""
 
 
 @dataclass

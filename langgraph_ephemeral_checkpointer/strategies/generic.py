@@ -39,9 +39,10 @@ class ListThreads:
 
 @dataclass(frozen=True, slots=True)
 class GetHead:
-    """Get the newest root checkpoint of a thread."""
+    """Get the newest root checkpoint of a thread, or the one named."""
 
     thread_id: Any
+    checkpoint_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,9 @@ class GenericStrategy(Strategy):
 
     One walk over all checkpoints finds the threads; deletes come after it, one thread at
     a time. How whole a delete is depends on the saver's ``delete_thread``; the look at the
-    thread just before it is not in one transaction with it. Listing through a saver
-    decodes state, since that is what a saver's ``list`` does.
+    thread just before it is not in one transaction with it. A thread whose listing gives rows
+    of other threads too is kept, with an error: the delete could take those as well. Listing
+    through a saver decodes state, since that is what a saver's ``list`` does.
 
     A saver whose ``list`` of one thread leaves out namespaces is asked for each namespace
     that the walk saw; one that the thread got since then goes unseen. Where that matters,
@@ -225,6 +227,13 @@ class GenericStrategy(Strategy):
         newest, waits = "", False
         for raw_id in self._raw(text):
             head: CheckpointTuple | None = yield GetHead(raw_id)
+            if head is not None and not _is_of(head, text):
+                seen, _ = yield from self._list(text)
+                if seen is None or not seen.head:
+                    continue
+                head = yield GetHead(raw_id, seen.head)
+                if head is None or not _is_of(head, text):
+                    return True  # the saver does not tell, and a thread in doubt stays
             if head is not None and (found := _id_of(head)) >= newest:
                 newest, waits = found, bool(_waits(head))
         return waits
@@ -244,8 +253,8 @@ class GenericStrategy(Strategy):
         return outcomes
 
     def _delete(self, text: str, recheck: Recheck | None) -> Plan[Any, KeepReason | None]:
+        seen, others = yield from self._list(text)
         if recheck is not None:
-            seen = yield from self._list(text)
             births = yield from self._births([text])
             facts = seen.facts(text, births.get(text)) if seen else None
             if facts is not None and facts.interrupted is None:
@@ -253,16 +262,25 @@ class GenericStrategy(Strategy):
             why_kept = recheck(text, facts)
             if why_kept is not None:
                 return why_kept
+        if others:
+            raise StorageError(
+                f"{type(self.checkpointer).__name__} gives rows of other threads "
+                f"({_few(others)}) when asked to list thread {text!r} alone, so its delete "
+                "could take them too: nothing was deleted. Where the storage compares ids without "
+                "case or accents, give its column of ids a collation that tells them apart; else "
+                "pass a strategy= that compares them exactly"
+            )
         for raw_id in self._raw(text):
             yield DeleteThread(raw_id)
-        if recheck is not None and (yield from self._list(text)):
+        if recheck is not None and (yield from self._list(text))[0] is not None:
             raise StorageError(
                 f"{type(self.checkpointer).__name__}.delete_thread({text!r}) left checkpoints "
                 "of the thread behind"
             )
         return None
 
-    def _list(self, text: str) -> Plan[Any, _Seen | None]:
+    def _list(self, text: str) -> Plan[Any, tuple[_Seen | None, Sequence[str]]]:
+        """List one thread: what is seen of it, and the other threads that come with it."""
         threads: dict[str, _Seen] = {}
         for raw_id in self._raw(text):
             threads = yield ListThreads(raw_id, threads)
@@ -270,7 +288,7 @@ class GenericStrategy(Strategy):
         for namespace in sorted(self._namespaces.get(text, set()) - listed):
             for raw_id in self._raw(text):
                 threads = yield ListThreads(raw_id, threads, namespace)
-        return threads.get(text)
+        return threads.get(text), sorted(threads.keys() - {text})
 
     def perform(self, step: Any) -> Any:
         """Carry out one step through the saver's synchronous methods.
@@ -310,8 +328,8 @@ class GenericStrategy(Strategy):
                 ):
                     _note(seen, found)
                 return seen
-            case GetHead(thread_id):
-                return self.checkpointer.get_tuple(_config(thread_id, ""))
+            case GetHead(thread_id, checkpoint_id):
+                return self.checkpointer.get_tuple(_config(thread_id, "", checkpoint_id))
             case DeleteThread(thread_id):
                 return self.delete_thread(thread_id)
             case TellBirths(thread_ids):
@@ -328,8 +346,8 @@ class GenericStrategy(Strategy):
                 ):
                     _note(seen, found)
                 return seen
-            case GetHead(thread_id):
-                return await self.checkpointer.aget_tuple(_config(thread_id, ""))
+            case GetHead(thread_id, checkpoint_id):
+                return await self.checkpointer.aget_tuple(_config(thread_id, "", checkpoint_id))
             case DeleteThread(thread_id):
                 return await self.adelete_thread(thread_id)
             case TellBirths(thread_ids):
@@ -340,7 +358,7 @@ class GenericStrategy(Strategy):
 def _note(threads: dict[str, _Seen], found: CheckpointTuple) -> None:
     where = found.config["configurable"]
     raw_id = where["thread_id"]
-    # Some savers look threads up by prefix, so what comes back is sorted by exact text.
+    # Some savers look threads up by prefix or collation: what comes back is sorted by exact text.
     seen = threads.setdefault(str(raw_id), _Seen())
     seen.raw_ids[raw_id] = None
     seen.add(where.get("checkpoint_ns") or "", _id_of(found), found)
@@ -350,8 +368,18 @@ def _id_of(found: CheckpointTuple) -> str:
     return str(found.config["configurable"].get("checkpoint_id") or found.checkpoint["id"])
 
 
-def _config(thread_id: Any, namespace: str | None = None) -> Any:
+def _is_of(found: CheckpointTuple, text: str) -> bool:
+    return str(found.config["configurable"].get("thread_id", text)) == text
+
+
+def _few(thread_ids: Sequence[str]) -> str:
+    more = f" and {len(thread_ids) - 3} more" if len(thread_ids) > 3 else ""
+    return ", ".join(map(repr, thread_ids[:3])) + more
+
+
+def _config(thread_id: Any, namespace: str | None = None, checkpoint_id: str | None = None) -> Any:
     if thread_id is None:
         return None
-    where = {"thread_id": thread_id}
-    return {"configurable": where if namespace is None else {**where, "checkpoint_ns": namespace}}
+    named = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+    given = {key: value for key, value in named.items() if value is not None}
+    return {"configurable": {"thread_id": thread_id, **given}}
