@@ -501,7 +501,7 @@ def test_a_trigger_of_the_users_own_that_meets_row_security_is_told_how_to_go_on
         "ALTER TABLE log ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY p ON log USING (true)",
         "GRANT ALL ON log TO {role}",
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS "
         "'BEGIN INSERT INTO log VALUES (OLD.thread_id); RETURN OLD; END'",
         "CREATE TRIGGER note BEFORE DELETE ON checkpoints FOR EACH ROW EXECUTE FUNCTION note()",
     )

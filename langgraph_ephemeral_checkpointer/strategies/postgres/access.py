@@ -26,6 +26,7 @@ from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import (
     FILTERED,
     NEEDED_RIGHTS,
     NO_TABLES,
+    RELIES_ON_PATH,
 )
 
 T = TypeVar("T")
@@ -217,8 +218,14 @@ def errors_mapped() -> Iterator[None]:
         raise
     except psycopg.errors.SerializationFailure as error:
         raise ThreadMovedError from error
-    except psycopg.errors.UndefinedTable as error:
-        raise StorageUnusableError(NO_TABLES) from error
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction) as error:
+        if error.diag.context is not None:  # in a function
+            raise StorageError(
+                f"Postgres refused a statement: {error.diag.message_primary}; {RELIES_ON_PATH}"
+            ) from error
+        if isinstance(error, psycopg.errors.UndefinedTable):
+            raise StorageUnusableError(NO_TABLES) from error
+        raise StorageError(f"Postgres refused a statement: {error}") from error
     except psycopg.errors.InsufficientPrivilege as error:
         # The words are of the server's language; where they come from is not.
         filtered = error.diag.source_function == "check_enable_rls"

@@ -37,7 +37,9 @@ SELECT set_config('enable_nestloop', 'off', true), set_config('enable_sort', 'on
     set_config('enable_bitmapscan', CASE
         WHEN (
             SELECT sum(pg_relation_size(part))
-            FROM unnest('{checkpoints, checkpoint_blobs, checkpoint_writes}'::regclass[]) AS t (t)
+            FROM unnest(ARRAY[
+                'checkpoints'::regclass, 'checkpoint_blobs'::regclass, 'checkpoint_writes'::regclass
+            ]) AS t (t)
             CROSS JOIN LATERAL (
                 SELECT t AS part UNION SELECT relid FROM pg_partition_tree(t)
             ) AS parts

@@ -42,8 +42,8 @@ _KEPT = {
 }
 
 _LISTS = ("lgec_trash", "lgec_restored")
-_LIVE = ", ".join(f"to_regclass('{live}')" for live in TABLES)
-
+_LIVE = ", ".join(f"'{live}'::regclass" for live in TABLES)
+_VALUES = ", ".join(f"('{live}', '{live}'::regclass, '{kept}')" for live, kept in _KEPT.items())
 FIND_LAYOUT = f"""
     SELECT wanted.live, n.nspname,
         ARRAY(SELECT a.attname::text FROM pg_attribute AS a
@@ -93,9 +93,9 @@ FIND_LAYOUT = f"""
               WHERE r.relnamespace = n.oid AND NOT r.relrowsecurity
                 AND (r.relname = wanted.kept OR wanted.live = 'checkpoints'
                      AND r.relname IN ('lgec_trash', 'lgec_restored')))
-    FROM (VALUES {", ".join(f"('{live}', '{kept}')" for live, kept in _KEPT.items())})
-        AS wanted (live, kept)
-    JOIN pg_class AS live ON live.oid = to_regclass(wanted.live)
+    FROM (VALUES {_VALUES})
+        AS wanted (live, oid, kept)
+    JOIN pg_class AS live ON live.oid = wanted.oid
     JOIN pg_namespace AS n ON n.oid = live.relnamespace
 """
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from langgraph_ephemeral_checkpointer.engine.plan import Plan, Statement
 from langgraph_ephemeral_checkpointer.errors import HiddenRowsError, StorageUnusableError
+from langgraph_ephemeral_checkpointer.strategies.postgres.naming import in_schema
 from langgraph_ephemeral_checkpointer.strategies.postgres.tables import (
     FOUND_COLUMNS,
     FOUND_KEYS,
@@ -39,36 +40,45 @@ FILTERED = (
     "yours reads or writes that table: ALTER FUNCTION ... SET row_security = on"
 )
 
+RELIES_ON_PATH = (
+    "the search path is closed, so that nothing planted there is called. If a trigger of yours "
+    "relies on it: ALTER FUNCTION ... SET search_path = ..."
+)
+
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 # The names are looked up as every other statement looks them up. One catalog and no join: to plan
 # one would cost more than all the rest.
 _OIDS = ", ".join(f"pg_catalog.to_regclass('{table}')::pg_catalog.oid" for table in TABLES)
+_NAMED = ", ".join(f"'{table}'::pg_catalog.regclass::pg_catalog.oid" for table in TABLES)
 LOOK = Statement(
     f"""
     SELECT relname::pg_catalog.text, relnamespace::pg_catalog.regnamespace::pg_catalog.text,
         relkind::pg_catalog.text, pg_catalog.row_security_active(oid),
         pg_catalog.has_any_column_privilege(oid, 'SELECT'), current_user::pg_catalog.text,
-        pg_catalog.set_config('row_security', 'off', true), oid::pg_catalog.int8
-    FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY (ARRAY[{_OIDS}])
+        pg_catalog.set_config('row_security', 'off', true),
+        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), oid::pg_catalog.int8
+    FROM pg_catalog.pg_class
+    WHERE oid OPERATOR(pg_catalog.=) ANY ((SELECT ARRAY[{_OIDS}])::pg_catalog.oid[])
     """
 )
-"""Asks what :func:`refuse_hidden` judges, and has the transaction refuse filtered reads."""
+"""Asks what :func:`refuse_hidden` judges, has the transaction refuse filtered reads, and closes the
+search path. The tables are looked up before that: by a subquery, which is asked once."""
 
 PROOF = Statement(
     f"""
     SELECT relname::pg_catalog.text, relnamespace::pg_catalog.regnamespace::pg_catalog.text,
         {FOUND_COLUMNS}, {FOUND_KEYS}
-    FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY (ARRAY[{_OIDS}])
+    FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) ANY (ARRAY[{_NAMED}])
     """
 )
-"""Asks what :func:`refuse_foreign` judges."""
+"""Asks what :func:`refuse_foreign` judges, of the tables that were found."""
 
 
 def seeing_all(
     plan: Plan[Statement, T], proven: set[frozenset[int]], level: Statement | None = None
 ) -> Plan[Statement, T]:
-    """Run a plan in a transaction that sees every row of the saver's tables.
+    """Run a plan in a transaction that sees every row of the saver's tables, and nothing planted.
 
     Args:
         plan: The rest of the transaction.
@@ -82,19 +92,28 @@ def seeing_all(
     if level is not None:
         yield level
     found = yield LOOK
-    refuse_hidden(found)
+    schema = refuse_hidden(found)
     oids = frozenset(row[-1] for row in found)
+    return (yield from in_schema(_proving(plan, proven, oids), schema))
+
+
+def _proving(
+    plan: Plan[Statement, T], proven: set[frozenset[int]], oids: frozenset[int]
+) -> Plan[Statement, T]:
     if oids not in proven:
         refuse_foreign((yield PROOF))
         proven.add(oids)
     return (yield from plan)
 
 
-def refuse_hidden(rows: Iterable[Sequence[Any]]) -> None:
+def refuse_hidden(rows: Iterable[Sequence[Any]]) -> str:
     """Refuse tables that may not show every row.
 
     Args:
         rows: The answer to :data:`LOOK`.
+
+    Returns:
+        The schema of the tables, quoted where it has to be.
 
     Raises:
         HiddenRowsError: Rows can be hidden, or a table may not be read.
@@ -128,6 +147,7 @@ def refuse_hidden(rows: Iterable[Sequence[Any]]) -> None:
             "the owner of the tables without FORCE ROW LEVEL SECURITY; a policy that shows every "
             "row does not do"
         )
+    return str(found[0][1])
 
 
 def refuse_foreign(rows: Iterable[Sequence[Any]]) -> None:

@@ -21,6 +21,7 @@ from langgraph_ephemeral_checkpointer.langgraph_names import DELTA_COUNTERS, TAS
 from langgraph_ephemeral_checkpointer.strategies.births import time_of_birth
 from langgraph_ephemeral_checkpointer.strategies.postgres.access import refuse_bytes
 from langgraph_ephemeral_checkpointer.strategies.postgres.birth import POSTGRES_PREFIX
+from langgraph_ephemeral_checkpointer.strategies.postgres.naming import qualified
 from langgraph_ephemeral_checkpointer.strategies.postgres.visibility import (
     LOOK,
     PROOF,
@@ -157,9 +158,8 @@ def migrate_from_postgres(
     after = None
     with target.tenant_scope(tenant) if tenant is not None else nullcontext():
         while True:
-            with _reading(source) as cursor:
-                found = cursor.execute(_THREADS, {"after": after, "limit": _PAGE})
-                page = [name for (name,) in found]
+            with _reading(source) as read:
+                page = [name for (name,) in read(_THREADS, {"after": after, "limit": _PAGE})]
             if not page:
                 return result
             after = page[-1]
@@ -188,9 +188,8 @@ def _copy(
 ) -> None:
     try:
         owner = target.tenant_of_thread(thread_id)
-        with _reading(source) as cursor:
-            found = (cursor.execute(sql, (thread_id,)).fetchall() for sql in _READS)
-            thread = _Thread(*found)
+        with _reading(source) as read:
+            thread = _Thread(*(read(sql, (thread_id,)) for sql in _READS))
         plan = _store(target.names, target.serde, owner, thread_id, thread, recoding, target.now())
         copied = target.run_plan(Transaction(plan))
     except (StorageUnusableError, TenantRequiredError):
@@ -206,17 +205,21 @@ _READS = (_CHECKPOINTS, _BLOBS, _WRITES)
 
 
 @contextmanager
-def _reading(source: PostgresSaver) -> Iterator[Cursor[Any]]:
-    """A cursor on one snapshot of the source, in a transaction that cannot write."""
+def _reading(source: PostgresSaver) -> Iterator[Callable[[str, Any], list[Any]]]:
+    """Gives what reads one snapshot of the source, in a transaction that cannot write."""
     pool: Any = source.conn
     borrowed = nullcontext(pool) if isinstance(pool, Connection) else pool.connection()
     with storage_errors("reading the source"), source.lock, borrowed as conn, transaction_on(conn):
         refuse_bytes(conn)
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor = Cursor(conn, row_factory=tuple_row)
-        refuse_hidden(cursor.execute(LOOK.sql).fetchall())
-        refuse_foreign(cursor.execute(PROOF.sql).fetchall())
-        yield cursor
+        schema = refuse_hidden(cursor.execute(LOOK.sql).fetchall())
+
+        def read(sql: str, params: Any) -> list[Any]:
+            return cursor.execute(qualified(sql, schema), params).fetchall()
+
+        refuse_foreign(read(PROOF.sql, ()))
+        yield read
 
 
 def _store(

@@ -209,7 +209,7 @@ async def test_threads_that_wait_for_a_human_undo_no_delete(backend):
     assert result.kept == {"waits": KeepReason.INTERRUPTED}
     assert (result.active_thread_count, result.deferred_count) == (1, 0)
     assert strategy.undone == 0
-    assert len([sql for sql in strategy.statements if "DELETE FROM checkpoints" in sql]) == 1
+    assert len([sql for sql in strategy.statements if "DELETE FROM public.checkpoints" in sql]) == 1
 
 
 async def test_a_thread_whose_ids_are_not_all_known_undoes_one_delete(backend):

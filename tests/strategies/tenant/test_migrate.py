@@ -391,8 +391,8 @@ def test_the_source_is_read_in_a_transaction_that_cannot_write(pg_dsn: str) -> N
     from langgraph_ephemeral_checkpointer.strategies.tenant.migrate import _reading
 
     with PostgresSaver.from_conn_string(pg_dsn) as source:
-        with pytest.raises(StorageError) as caught, _reading(source) as cursor:
-            cursor.execute("DELETE FROM checkpoints")
+        with pytest.raises(StorageError) as caught, _reading(source) as read:
+            read("DELETE FROM checkpoints", ())
         assert isinstance(caught.value.__cause__, psycopg.errors.ReadOnlySqlTransaction)
 
 
