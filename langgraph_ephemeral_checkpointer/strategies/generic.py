@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,9 @@ from langgraph_ephemeral_checkpointer.errors import (
 )
 from langgraph_ephemeral_checkpointer.result import KeepReason
 from langgraph_ephemeral_checkpointer.strategies.base import Outcome, Page, Recheck, Strategy
+from langgraph_ephemeral_checkpointer.strategies.listings import doubt_about
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class GenericStrategy(Strategy):
     of other threads too is kept, with an error: the delete could take those as well. Listing
     through a saver decodes state, since that is what a saver's ``list`` does.
 
+    A listing of all threads that is empty, or as long as a limit may be, is warned of once.
     A saver whose ``list`` of one thread leaves out namespaces is asked for each namespace
     that the walk saw; one that the thread got since then goes unseen. Where that matters,
     and the test kit tells, override :meth:`list_checkpoints`.
@@ -143,6 +148,7 @@ class GenericStrategy(Strategy):
         self.runs_sync = self._can_sync
         self.blocks = not self._can_async
         self._async_is_refused = False
+        self._doubts: set[str] = set()
         self._raw_ids: dict[str, tuple[Any, ...]] = {}
         self._namespaces: dict[str, set[str]] = {}
 
@@ -199,6 +205,7 @@ class GenericStrategy(Strategy):
                 f"({error}); nothing was deleted. Subclass GenericStrategy, override "
                 "list_checkpoints() and pass strategy="
             ) from error
+        self._warn_if_cut(threads)
         self._raw_ids = {
             text: tuple(seen.raw_ids) for text, seen in threads.items() if [*seen.raw_ids] != [text]
         }
@@ -210,6 +217,14 @@ class GenericStrategy(Strategy):
         return Page(
             [facts for facts in found if wanted is None or wanted.matches(facts)], len(found)
         )
+
+    def _warn_if_cut(self, threads: Mapping[str, _Seen]) -> None:
+        """Log each doubt once: a sweep of a listing in part looks like success."""
+        checkpoints = sum(seen.checkpoints for seen in threads.values())
+        doubt = doubt_about(type(self.checkpointer).__name__, len(threads), checkpoints)
+        if doubt is not None and doubt not in self._doubts:
+            self._doubts.add(doubt)
+            logger.warning("%s", doubt)
 
     def find_interrupted(self, thread_ids: Sequence[str]) -> Plan[Any, Collection[str]]:
         """Get each thread's head and look at its pending writes."""

@@ -96,6 +96,18 @@ _REFUSED = {
     f"langgraph.checkpoint.postgres.shallow.{name}": name
     for name in ("ShallowPostgresSaver", "AsyncShallowPostgresSaver")
 }
+_AWS = "langgraph_checkpoint_aws.checkpoint"
+_CASSANDRA = "langgraph_checkpoint_cassandra"
+_LISTS_NOTHING = {
+    f"{_AWS}.valkey.saver.ValkeySaver",
+    f"{_AWS}.valkey.async_saver.AsyncValkeySaver",
+    f"{_AWS}.valkey.agentcore.saver.AgentCoreValkeySaver",
+    f"{_AWS}.bedrock_sessions.saver.BedrockSessionSaver",
+    f"{_AWS}.bedrock_sessions.async_saver.AsyncBedrockSessionSaver",
+    f"{_CASSANDRA}.cassandra_saver.CassandraSaver",
+    f"{_CASSANDRA}.cassandra_saver_async.AsyncCassandraSaver",
+}
+"""Savers whose ``list(None)`` gives nothing, without an error, whatever is stored."""
 _DRIVERS = {
     "sqlite3": "SqliteSaver",
     "aiosqlite": "AsyncSqliteSaver",
@@ -183,8 +195,8 @@ def detect_strategy(saver: BaseCheckpointSaver[Any]) -> Strategy:
         A strategy on the saver, or on what it wraps.
 
     Raises:
-        UnsupportedCheckpointerError: A saver whose layout cannot be swept, or that can neither list
-            nor delete threads.
+        UnsupportedCheckpointerError: A saver whose layout cannot be swept, that can neither list
+            nor delete threads, or that is known to list nothing unless a thread is named.
     """
     while isinstance(inner := getattr(saver, "__retained__", None), BaseCheckpointSaver):
         saver = inner
@@ -196,6 +208,12 @@ def detect_strategy(saver: BaseCheckpointSaver[Any]) -> Strategy:
             raise UnsupportedCheckpointerError(
                 f"{_REFUSED[name]} keeps one checkpoint a thread in tables of another layout and "
                 "cannot be swept; use PostgresSaver or AsyncPostgresSaver"
+            )
+        if name in _LISTS_NOTHING:
+            raise UnsupportedCheckpointerError(
+                f"{type(saver).__name__} lists nothing unless a thread is named, so no sweep would "
+                "find a thread; subclass GenericStrategy, override list_checkpoints() or "
+                "alist_checkpoints() so that it gives every thread, and pass strategy="
             )
         for storage in STORAGES:
             if name in storage.strategies:
