@@ -108,7 +108,7 @@ class ThreadDeletedError(RetentionError):
 
 
 class ClockBehindError(RetryableError):
-    """The clock of this host is behind, so that what it saves would sort before what it follows."""
+    """What this host saves would sort before what it follows: set its clock right, try again."""
 
 
 class ThreadExistsError(RetentionError):

@@ -9,6 +9,7 @@ from langgraph_ephemeral_checkpointer import errors
 from langgraph_ephemeral_checkpointer.cli.failures import told
 from langgraph_ephemeral_checkpointer.drivers.postgres_errors import meaning
 from langgraph_ephemeral_checkpointer.errors import (
+    ClockBehindError,
     RetentionError,
     RetryableError,
     RowSecurityError,
@@ -31,9 +32,14 @@ def test_an_error_says_to_try_again_if_and_only_if_that_may_help(kind: type[Rete
     assert ("try again" in str(kind())) == issubclass(kind, RetryableError)
 
 
-def test_what_is_retryable_is_away_or_busy_or_has_moved():
+def test_what_is_retryable_is_away_or_busy_or_has_moved_or_waits_for_a_clock():
     retryable = {kind for kind in ALL if issubclass(kind, RetryableError)} - {RetryableError}
-    assert retryable == {StorageUnavailableError, ThreadBusyError, ThreadMovedError}
+    assert retryable == {
+        ClockBehindError,
+        StorageUnavailableError,
+        ThreadBusyError,
+        ThreadMovedError,
+    }
 
 
 @pytest.mark.parametrize(

@@ -69,17 +69,21 @@ def _run(kind, where, kill_at):
 )
 @pytest.mark.parametrize("nth", [1, 2, 3], ids="delete {}".format)
 async def test_kill_9_in_the_middle_of_a_delete(backend, nth):
-    """In the second batch: before its first delete, between two tables, or after the last."""
+    """On SQLite in the second batch: before its first delete, between two, or after the last.
+
+    A batch on Postgres is one statement: there it is before that of the second to fourth batch.
+    """
     for thread_id in IDS:
         await backend.plant(thread_id, OLD)
     whole = backend.count(IDS[0])
     on_sqlite = backend.kind == "sqlite"
     where = backend.storage.path if on_sqlite else backend.storage.dsn
-    done = _run(backend.kind, where, len(whole) + nth)
+    deletes = len(whole) if on_sqlite else 1
+    done = _run(backend.kind, where, deletes + nth)
     assert done.returncode == -signal.SIGKILL, done.stderr
     left = {one: backend.count(one) for one in IDS if backend.has(one)}
     assert all(count == whole for count in left.values())
-    committed = 2 if nth > len(whole) else 1
+    committed = 1 + (nth - 1) // deletes
     assert len(left) == len(IDS) - 3 * committed
     result = await backend.sweep(POLICY, clock=lambda: NOW)
     assert result.deleted_thread_ids == list(left)
