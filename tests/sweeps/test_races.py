@@ -146,7 +146,7 @@ def _sql(dsn, before, after):
 
 
 LATE_ROW = """
-    CREATE FUNCTION late_row() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION late_row() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
     BEGIN
         INSERT INTO checkpoints
         SELECT DISTINCT thread_id, 'late', 'late', NULL, NULL, '{}'::jsonb, '{}'::jsonb
