@@ -15,7 +15,10 @@ pytest_plugins = [
 _NEEDS = {
     "retention/test_agents.py": features.HAS_AGENTS,
     "retention/test_delta_backlog.py": features.HAS_DELTA,
+    "retention/test_forms.py": features.HAS_AGENTS,
     "retention/test_purge_delta.py": features.HAS_DELTA,
+    "retention/test_purge_everything.py": features.HAS_AGENTS,
+    "retention/test_purge_young.py": features.HAS_DELTA,
     "retention/test_retained_conformance.py": features.HAS_CONFORMANCE,
     "strategies/test_prune_conformance.py": features.HAS_CONFORMANCE,
     "strategies/test_prune_deepagents.py": features.HAS_AGENTS,
